@@ -1,0 +1,146 @@
+"""The Python interface: `dpray.run("dp-sgd", data="mnist", epsilon=3)`.
+
+The same path as the command line: check everything that can be wrong, run, draw, record.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpray.errors import DprayError
+from dpray.privacy.accounting import cost_of
+from dpray.progress import Progress, silent
+from dpray.reporting.picture import draw_run
+from dpray.run import Result, check, execute
+from dpray.runs import new_run_id
+from dpray.spec import RunSpec
+
+Say = Callable[[str], None]
+
+
+def _say_nothing(text: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One or several finished runs of one specification, and where they are registered."""
+
+    results: tuple[Result, ...]
+    models: tuple[str | None, ...]  # registry URIs; None where recording was switched off
+
+    @property
+    def result(self) -> Result:
+        return self.results[0]
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the runs and, where there are several, standard deviations."""
+        values: dict[str, list[float]] = {}
+        for result in self.results:
+            for metric in result.metrics:
+                values.setdefault(metric.name, []).append(metric.value)
+        means = {name: statistics.fmean(v) for name, v in values.items()}
+        if len(self.results) > 1:
+            spread = {f"{n}_std": statistics.stdev(v) for n, v in values.items() if len(v) > 1}
+            means.update(spread)
+        return means
+
+    def epsilon_of_all(self) -> float:
+        """What it costs to release every one of the runs, not just one of them."""
+        ledgers = [result.card.ledger for result in self.results]
+        return total_epsilon([dict(ledger) for ledger in ledgers])
+
+
+def total_epsilon(ledgers: list[dict[str, Any]]) -> float:
+    """Epsilon of all these ledgers together, on the same data."""
+    from dpray.privacy.ledger import ledger_from_json
+
+    read = [ledger_from_json(ledger) for ledger in ledgers]
+    parts = {entry.part for ledger in read for entry in ledger.entries}
+    return max(
+        cost_of(
+            [e.event for ledger in read for e in ledger.entries if e.part == part],
+            read[0].budget.delta,
+            read[0].adjacency,
+        ).epsilon
+        for part in parts
+    )
+
+
+def run(
+    method: str,
+    *,
+    data: str,
+    epsilon: float | None = None,
+    delta: float = 1e-5,
+    noise_multiplier: float | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    runs: int = 1,
+    insist: bool = False,
+    track: bool = True,
+    progress: Progress = silent,
+) -> Outcome:
+    """Trains `method` on `data` (a dataset's name, an .npz file or a folder of class folders).
+
+    Gives back the finished run: `outcome.result.release.predict(images)`,
+    `outcome.metrics()`, `outcome.result.card.text()`, and `outcome.models` in the registry.
+    """
+    spec = RunSpec(
+        method=method,
+        dataset=str(data),
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        seed=seed,
+        settings=dict(settings or {}),
+        insist=insist,
+    )
+    return run_spec(spec, runs=runs, track=track, progress=progress)
+
+
+def run_spec(
+    spec: RunSpec,
+    *,
+    runs: int = 1,
+    track: bool = True,
+    progress: Progress = silent,
+    say: Say = _say_nothing,
+    start: Callable[..., Result] = execute,
+) -> Outcome:
+    """Runs `spec` with seeds `seed`, `seed + 1`, ... and records every run."""
+    from dpray import tracking
+
+    check(spec)
+    if track:
+        tracking.check_reachable()  # before anything is trained or charged, not after
+    results: list[Result] = []
+    uris: list[str | None] = []
+    for number in range(runs):
+        seeded = replace(spec, seed=spec.seed + number)
+        run_id = new_run_id(seeded)
+        try:
+            result = start(seeded, run_id=run_id, progress=progress, say=say)
+        except KeyboardInterrupt:
+            say(f"interrupted; nothing is lost, go on with: dpray resume {run_id}")
+            raise
+        results.append(result)
+        uris.append(finish(result, track=track, say=say))
+    return Outcome(tuple(results), tuple(uris))
+
+
+def finish(result: Result, *, track: bool = True, say: Say = _say_nothing) -> str | None:
+    """Draws a finished run and records it. The run's folder is whole whatever happens here."""
+    from dpray import tracking
+
+    draw_run(result)
+    if not track:
+        return None
+    try:
+        return tracking.record(result)
+    except DprayError:
+        say(f"the run is finished and kept; record it later with: dpray resume {result.run_id}")
+        raise

@@ -1,0 +1,47 @@
+"""`dpray methods`: what can be run, and the settings of one method."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import typing
+from typing import Any
+
+from dpray.cli.output import print_table
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("methods", help="list the methods, or one method's settings")
+    parser.add_argument("method", nargs="?", metavar="METHOD")
+    parser.set_defaults(handler=_methods)
+
+
+def _methods(args: argparse.Namespace) -> int:
+    from dpray import methods
+
+    if args.method is None:
+        rows = [
+            (name, "yes" if kind.private else "NO", kind.summary, kind.paper)
+            for name, kind in methods.table().items()
+        ]
+        print_table(("method", "private", "what it is", "paper"), rows)
+        return 0
+    kind = methods.find(args.method)
+    hints = typing.get_type_hints(kind)
+    print(f"{args.method}: {kind.summary} ({kind.paper})\n")
+    print_table(
+        ("setting", "default", "type"),
+        [(f.name, _default(f), _type(hints[f.name])) for f in dataclasses.fields(kind)],
+    )
+    return 0
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    return "by the model" if field.default is None else str(field.default)
+
+
+def _type(hint: Any) -> str:
+    if typing.get_origin(hint) is typing.Literal:
+        return " | ".join(map(str, typing.get_args(hint)))
+    options = typing.get_args(hint) or (hint,)
+    return " | ".join(o.__name__ for o in options if o is not type(None))

@@ -1,0 +1,186 @@
+"""`dpray run` and `dpray resume`: a specification from words, a run, a summary."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from dpray.api import Outcome, finish, run_spec
+from dpray.cli.output import hush, print_json, say
+from dpray.errors import BadInput
+from dpray.progress import silent, terminal
+from dpray.spec import RunSpec, parse_settings
+
+_EPILOG = """\
+examples:
+  dpray run dp-sgd --dataset mnist --epsilon 3
+  dpray run dp-sgd --dataset mnist --epsilon 3 --set model=cnn features=pixels --runs 3
+  dpray run dp-sgd --dataset my-images.npz --epsilon 1 --delta 1e-6 --json
+  dpray run sgd --dataset mnist                       (no privacy: the ceiling)
+
+`dpray methods` lists the methods, `dpray methods dp-sgd` its settings.
+A run that was interrupted goes on with `dpray resume RUN_ID`.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "run",
+        help="train one model under a budget",
+        description="Train METHOD on a dataset, spend exactly the budget, measure, register.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("method", nargs="?", metavar="METHOD", help="see `dpray methods`")
+    parser.add_argument(
+        "--dataset", metavar="D", help="a name (`dpray data list`), an .npz file, or a folder"
+    )
+    parser.add_argument("--epsilon", type=float, metavar="E", help="the budget")
+    parser.add_argument("--delta", type=float, default=1e-5, help="default 1e-5")
+    parser.add_argument(
+        "--noise-multiplier",
+        type=float,
+        metavar="Z",
+        help="fix the noise instead of epsilon; the card says what it costs",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of public choices; never of noise")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=VALUE",
+        help="settings of the method",
+    )
+    parser.add_argument("--spec", type=Path, metavar="FILE", help="a run specification as JSON")
+    parser.add_argument("--runs", type=int, default=1, metavar="N", help="repeat with N seeds")
+    parser.add_argument("--insist", action="store_true", help="allow an epsilon above 20")
+    _add_where(parser)
+    parser.set_defaults(handler=_run)
+
+    parser = commands.add_parser("resume", help="go on with a run that was interrupted")
+    parser.add_argument("run_id", metavar="RUN_ID")
+    _add_where(parser)
+    parser.set_defaults(handler=_resume)
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--on", choices=("here",), default="here", help="where to train: here is this process"
+    )
+    parser.add_argument("--no-tracking", action="store_true", help="do not write to MLflow")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars and no notes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.runs < 1:
+        raise BadInput(f"--runs {args.runs} is out of range: it must be at least 1")
+    outcome = run_spec(
+        _spec(args),
+        runs=args.runs,
+        track=not args.no_tracking,
+        progress=silent if args.quiet else terminal,
+        say=hush if args.quiet else say,
+    )
+    _print(outcome, as_json=args.json)
+    return 0
+
+
+def _spec(args: argparse.Namespace) -> RunSpec:
+    from dpray import methods
+
+    if args.spec is not None:
+        if args.method or args.dataset or args.epsilon or args.settings:
+            raise BadInput("give --spec, or a method with its dataset and budget, not both")
+        return RunSpec.read(args.spec)
+    if args.method is None:
+        raise BadInput(f"name a method: {', '.join(methods.table())}")
+    method = methods.find(args.method)
+    if args.dataset is None:
+        raise BadInput("name a dataset with --dataset; `dpray data list` shows what there is")
+    return RunSpec(
+        method=args.method,
+        dataset=args.dataset,
+        epsilon=args.epsilon,
+        delta=args.delta,
+        noise_multiplier=args.noise_multiplier,
+        seed=args.seed,
+        settings=parse_settings(args.settings, method),
+        insist=args.insist,
+    )
+
+
+def _resume(args: argparse.Namespace) -> int:
+    from dpray.run import execute
+    from dpray.runs import open_folder
+
+    spec = open_folder(args.run_id).read_spec()
+    notes = hush if args.quiet else say
+    track = not args.no_tracking
+    if track:
+        from dpray import tracking
+
+        tracking.check_reachable()
+    result = execute(
+        spec,
+        run_id=args.run_id,
+        resume=True,
+        progress=silent if args.quiet else terminal,
+        say=notes,
+    )
+    uri = finish(result, track=track, say=notes)
+    _print(Outcome((result,), (uri,)), as_json=args.json)
+    return 0
+
+
+def _print(outcome: Outcome, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_as_json(outcome))
+        return
+    result, card, metrics = outcome.result, outcome.result.card, outcome.metrics()
+    epsilon = "infinite (no privacy)" if card.epsilon is None else f"{card.epsilon:.4g}"
+    accuracy = f"{100 * metrics['test_accuracy']:.2f} %"
+    if "test_accuracy_std" in metrics:
+        accuracy += f" +- {100 * metrics['test_accuracy_std']:.2f} over {len(outcome.results)} runs"
+    lines = [
+        ("test accuracy", accuracy),
+        ("epsilon", f"{epsilon}, delta {card.delta:g}, {card.adjacency}, {card.covers}"),
+        ("model", outcome.models[0]),
+        ("privacy card", result.folder.path / "card.txt"),
+        ("picture", result.folder.picture),
+        ("core-seconds", f"{metrics['core_seconds']:.0f}"),
+    ]
+    if len(outcome.results) > 1 and card.epsilon is not None:
+        total = f"{outcome.epsilon_of_all():.4g} to release all {len(outcome.results)} runs"
+        lines.insert(2, ("", total))
+    for label, value in lines:
+        print(f"{label:<14} {value if value is not None else '-'}")
+    for reason in card.reasons_against:
+        say(f"not fit for release: {reason}")
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    result, card, metrics = outcome.result, outcome.result.card, outcome.metrics()
+    value: dict[str, Any] = {
+        "run_id": result.run_id,
+        "method": result.spec.method,
+        "dataset": result.spec.dataset,
+        "epsilon": card.epsilon,
+        "delta": card.delta,
+        "noise_multiplier": card.noise_multiplier,
+        "steps": card.steps,
+        "sample_rate": card.sample_rate,
+        "metrics": {k: v for k, v in metrics.items() if not k.startswith("core_seconds")},
+        "model": outcome.models[0],
+        "card": str(result.folder.path / "card.json"),
+        "core_seconds": metrics["core_seconds"] * len(outcome.results),
+        "fit_for_release": card.fit_for_release,
+    }
+    if len(outcome.results) > 1:
+        value["run_ids"] = [result.run_id for result in outcome.results]
+        value["models"] = list(outcome.models)
+        value["epsilon_of_all_runs"] = None if card.epsilon is None else outcome.epsilon_of_all()
+    return value

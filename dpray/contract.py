@@ -1,0 +1,138 @@
+"""What a method is given (`Run`), what it is (`Method`) and what it gives back (`Release`).
+
+A `Release` is the only thing that is tracked, registered or shown. It is made of public parts:
+weights that came out of noisy queries, and a recipe (JSON) from which the module is rebuilt.
+No code is ever pickled: a release on disk is `release.json` and `weights.safetensors`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from dpray import models
+from dpray.checkpoints import Checkpoints
+from dpray.data.records import TrainingData
+from dpray.errors import BadInput
+from dpray.pool import Pool
+from dpray.privacy.ledger import Ledger
+from dpray.privacy.noise import RunKey
+from dpray.progress import Progress
+from dpray.world import World
+
+
+@dataclass
+class Run:
+    """All a method gets from outside: where it runs, what it may spend, where noise comes from."""
+
+    run_id: str
+    ledger: Ledger
+    key: RunKey  # secret: batch choice and noise. Never logged, destroyed when the run ends
+    seed: int  # public: initial weights, synthetic draws
+    world: World
+    pool: Pool
+    device: torch.device
+    workdir: Path  # private, owner-only: checkpoints, caches, everything that is not a release
+    checkpoints: Checkpoints
+    progress: Progress
+    # Noise the user fixed instead of an epsilon; the card then says what it really costs.
+    noise_multiplier: float | None = None
+    # Public facts of the run worth showing on the card: noise multiplier, steps, sampling rate.
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def generator(self, purpose: str = "") -> torch.Generator:
+        """A public generator: the same seed and purpose give the same draws everywhere."""
+        offset = sum(ord(c) * 257**i for i, c in enumerate(purpose)) % (1 << 31)
+        return torch.Generator().manual_seed((self.seed << 31) + offset)
+
+
+class Method(Protocol):
+    """A frozen dataclass: its fields are the hyperparameters, `fit` is the algorithm."""
+
+    name: ClassVar[str]
+    private: ClassVar[bool]
+
+    def fit(self, data: TrainingData, run: Run) -> Release: ...
+
+
+@dataclass
+class Release(ABC):
+    """Public weights and the recipe to rebuild what holds them."""
+
+    model: str  # a name in the table of dpray.models
+    arguments: Mapping[str, Any]  # what that model is built with; JSON
+    module: nn.Module
+    class_names: tuple[str, ...]
+    shape: tuple[int, int, int]
+
+    kind: ClassVar[str]
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        recipe = {
+            "kind": self.kind,
+            "model": self.model,
+            "arguments": dict(self.arguments),
+            "class_names": list(self.class_names),
+            "shape": list(self.shape),
+        }
+        (folder / "release.json").write_text(json.dumps(recipe, indent=2) + "\n")
+        weights = {k: v.detach().cpu().contiguous() for k, v in self.module.state_dict().items()}
+        save_file(weights, folder / "weights.safetensors")
+
+
+@dataclass
+class Classifier(Release):
+    """Images in [0, 1] to class probabilities."""
+
+    kind: ClassVar[str] = "classifier"
+
+    @torch.no_grad()
+    def probabilities(self, pixels: Tensor, batch_size: int = 500) -> Tensor:
+        self.module.eval()
+        device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
+        parts = [self.module(part.to(device)).softmax(1).cpu() for part in pixels.split(batch_size)]
+        return torch.cat(parts) if parts else torch.zeros(0, len(self.class_names))
+
+    def predict(self, pixels: Tensor) -> Tensor:
+        return self.probabilities(pixels).argmax(1)
+
+
+@dataclass
+class Synthesizer(Release):
+    """Labels to images in [0, 1]."""
+
+    kind: ClassVar[str] = "synthesizer"
+
+    @torch.no_grad()
+    def sample(self, labels: Tensor, rng: torch.Generator, batch_size: int = 1000) -> Tensor:
+        self.module.eval()
+        parts = [self.module(part, rng).clamp(0, 1) for part in labels.split(batch_size)]
+        return torch.cat(parts) if parts else torch.zeros(0, *self.shape)
+
+
+RELEASES: dict[str, type[Release]] = {c.kind: c for c in (Classifier, Synthesizer)}
+
+
+def load_release(folder: Path) -> Release:
+    """Rebuilds a saved release: the module from its recipe, then the weights, strictly."""
+    recipe = json.loads((folder / "release.json").read_text())
+    if recipe["kind"] not in RELEASES:
+        raise BadInput(f"{folder} holds a {recipe['kind']!r}, not one of {sorted(RELEASES)}")
+    module = models.build(recipe["model"], **recipe["arguments"])
+    module.load_state_dict(load_file(folder / "weights.safetensors"))
+    return RELEASES[recipe["kind"]](
+        model=recipe["model"],
+        arguments=recipe["arguments"],
+        module=module.eval(),
+        class_names=tuple(recipe["class_names"]),
+        shape=tuple(recipe["shape"]),
+    )

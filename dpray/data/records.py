@@ -1,0 +1,64 @@
+"""What a dataset is once loaded: private training records, and a test set beside them.
+
+A record is an image, a label and an id. Ids are 64-bit, fixed for a record for ever and
+independent of every other record: Poisson masks, splits and partitions are keyed functions of
+the id, so that removing one record moves no other. Shapes: N records, C channels, H, W pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Images:
+    pixels: Tensor  # (N, C, H, W) float32 in [0, 1]
+    labels: Tensor  # (N,) int64
+    ids: Tensor  # (N,) int64, all different
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: Tensor | slice) -> Images:
+        return Images(self.pixels[rows], self.labels[rows], self.ids[rows])
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """All that a method may read. The test set is not here, so no method can reach it."""
+
+    name: str
+    private: Images  # this worker's share of the records; all of them where there is one worker
+    num_records: int  # N over all workers; treated as public
+    class_names: tuple[str, ...]  # declared, never counted from the records
+    fingerprint: str  # of the contents: for caches and resume on the private side only
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        channels, height, width = self.private.pixels.shape[1:]
+        return channels, height, width
+
+    @property
+    def public_facts(self) -> dict[str, object]:
+        """What the guarantee takes as known to everybody; printed on the privacy card."""
+        return {
+            "number of training records": self.num_records,
+            "class list": list(self.class_names),
+            "image shape": list(self.shape),
+        }
+
+
+@dataclass(frozen=True)
+class Dataset:
+    train: TrainingData
+    test: Images
+    # Whether the test records are public knowledge. A hold-out cut from the user's own records
+    # is as private as the rest: its accuracy then leaves only as a charged, noisy count.
+    test_is_public: bool
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,229 @@
+"""DP-SGD: a classifier whose every update is a noisy, clipped gradient.
+
+Abadi et al. (2016), https://arxiv.org/abs/1607.00133; scattering features after Tramer and
+Boneh (2021), https://arxiv.org/abs/2011.11660; tempered sigmoids after Papernot et al. (2021).
+Private data are touched in `noisy_gradient` alone, on Poisson batches, paid for in advance.
+Weight averaging and everything else after it is post-processing.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dpray import models
+from dpray.checkpoints import Checkpoint, pack, unpack
+from dpray.contract import Classifier, Run
+from dpray.data.records import TrainingData
+from dpray.errors import BadInput
+from dpray.methods import register
+from dpray.models.classifiers import Features, Head, ImageClassifier
+from dpray.models.features import private_features
+from dpray.privacy.gradients import noisy_gradient
+from dpray.privacy.preflight import preflight
+from dpray.privacy.queries import PoissonGradients
+
+_SECONDS_BETWEEN_CHECKPOINTS = 10.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Default:
+    batch_size: int
+    epochs: float
+    clip_norm: float
+    lr: float
+    averaging: float
+
+
+_DEFAULTS = {
+    "linear": Default(batch_size=4096, epochs=40, clip_norm=0.1, lr=4.0, averaging=0.99),
+    "mlp": Default(batch_size=2048, epochs=30, clip_norm=0.1, lr=1.0, averaging=0.98),
+    "cnn": Default(batch_size=1024, epochs=20, clip_norm=0.1, lr=1.0, averaging=0.98),
+    "tanh-cnn": Default(batch_size=1024, epochs=30, clip_norm=0.1, lr=1.0, averaging=0.98),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    batch_size: int
+    steps: int
+    clip_norm: float
+    lr: float
+    averaging: float
+
+
+@register("dp-sgd")
+@dataclass(frozen=True, kw_only=True)
+class DPSgd:
+    """Fields left at None take the value that works for the model: see `_DEFAULTS`."""
+
+    private: ClassVar[bool] = True
+    summary: ClassVar[str] = "classifier trained on noisy clipped gradients"
+    paper: ClassVar[str] = "Abadi et al. 2016; Tramer and Boneh 2021"
+
+    model: Head = "linear"
+    features: Features = "scatter"
+    batch_size: int | None = None  # expected: batches are Poisson samples
+    epochs: float | None = None  # passes over the data on average; or give steps
+    steps: int | None = None
+    clip_norm: float | None = None
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float | None = None
+    momentum: float = 0.9
+    averaging: float | None = None  # decay of the average of the weights that is released
+    micro_batch: int = 512  # examples in memory at once; does not change the result
+
+    def plan(self, num_records: int) -> Plan:
+        """The numbers of the training, defaults filled in and checked before anything is paid."""
+        if self.steps is not None and self.epochs is not None:
+            raise BadInput("give steps or epochs, not both: one follows from the other")
+        default = _DEFAULTS[self.model]
+        batch_size = min(_first(self.batch_size, default.batch_size), num_records)
+        lr = _first(self.lr, 1e-3 if self.optimizer == "adam" else default.lr)
+        clip_norm = _first(self.clip_norm, default.clip_norm)
+        averaging = _first(self.averaging, default.averaging)
+        if batch_size < 1 or self.micro_batch < 1:
+            raise BadInput("batch_size and micro_batch must be at least 1")
+        if not lr > 0 or not clip_norm > 0:
+            raise BadInput(f"lr {lr:g} and clip_norm {clip_norm:g} must be above 0")
+        if not 0 <= averaging < 1:
+            raise BadInput(f"averaging {averaging:g} must be at least 0 and below 1")
+        epochs = _first(self.epochs, default.epochs)
+        steps = _first(self.steps, round(epochs * num_records / batch_size))
+        if steps < 1:
+            raise BadInput(f"{steps} steps train nothing: raise epochs or steps")
+        return Plan(batch_size, steps, clip_norm, lr, averaging)
+
+    def fit(self, data: TrainingData, run: Run) -> Classifier:
+        plan = self.plan(data.num_records)
+        query = _query(plan, data, run)
+        arguments = {
+            "model": self.model,
+            "features": self.features,
+            "shape": list(data.shape),
+            "num_classes": data.num_classes,
+        }
+        torch.manual_seed(run.seed)
+        classifier = models.build("image-classifier", **arguments).to(run.device)
+        assert isinstance(classifier, ImageClassifier)
+        _check_head(classifier, data.num_classes, run)
+        paid = run.ledger.pay(query)  # from here on private data may be read
+        run.facts.update(
+            sampling="Poisson: every record joins every step on its own",
+            sample_rate=query.sample_rate,
+            steps=query.steps,
+            clip_norm=query.clip_norm,
+            noise_multiplier=query.noise_multiplier,
+        )
+        inputs = private_features(
+            data,
+            classifier.features,
+            kind=self.features,
+            device=run.device,
+            world=run.world,
+            progress=run.progress,
+        )
+        labels, head = data.private.labels, classifier.head
+
+        def example_losses(rows: Tensor) -> Tensor:
+            logits = head(inputs[rows].to(run.device, torch.float32))
+            return F.cross_entropy(logits, labels[rows].to(run.device), reduction="none")
+
+        average = models.build("image-classifier", **arguments).to(run.device)
+        assert isinstance(average, ImageClassifier)
+        average.load_state_dict(classifier.state_dict())
+        optimizer = self._optimizer(head, plan.lr)
+        kept: dict[str, nn.Module] = {"head": head, "average": average.head}
+        first = _restore(run, kept, optimizer)
+        saved_at = time.monotonic()
+        with run.progress("dp-sgd", query.steps) as bar:
+            bar.advance(first)
+            bar.note(f"epsilon {run.ledger.epsilon:.3g} charged, delta {run.ledger.budget.delta:g}")
+            for step in range(first, query.steps):
+                noisy_gradient(
+                    head,
+                    example_losses,
+                    data.private.ids,
+                    step,
+                    paid=paid,
+                    key=run.key,
+                    world=run.world,
+                    micro_batch=self.micro_batch,
+                )
+                optimizer.step()
+                _average_(average.head, head, step, plan.averaging)
+                bar.advance()
+                if time.monotonic() - saved_at > _SECONDS_BETWEEN_CHECKPOINTS:
+                    tensors = pack(kept, optimizer)
+                    run.checkpoints.save("train", Checkpoint(step + 1, tensors, run.ledger.head))
+                    saved_at = time.monotonic()
+        return Classifier(
+            model="image-classifier",
+            arguments=arguments,
+            module=average,
+            class_names=data.class_names,
+            shape=data.shape,
+        )
+
+    def _optimizer(self, head: nn.Module, lr: float) -> torch.optim.Optimizer:
+        if self.optimizer == "adam":
+            return torch.optim.Adam(head.parameters(), lr=lr)
+        return torch.optim.SGD(head.parameters(), lr=lr, momentum=self.momentum)
+
+
+def _first(given: T | None, default: T) -> T:
+    return default if given is None else given
+
+
+def _query(plan: Plan, data: TrainingData, run: Run) -> PoissonGradients:
+    """What will be asked of the private data, with the least noise the budget allows."""
+    sample_rate = plan.batch_size / data.num_records
+
+    def with_noise(noise_multiplier: float) -> PoissonGradients:
+        return PoissonGradients(
+            name="dp-sgd",
+            sample_rate=sample_rate,
+            steps=plan.steps,
+            clip_norm=plan.clip_norm,
+            noise_multiplier=noise_multiplier,
+            expected_batch_size=plan.batch_size,
+        )
+
+    if run.noise_multiplier is not None:
+        return with_noise(run.noise_multiplier)
+    return run.ledger.calibrate(with_noise)
+
+
+def _check_head(classifier: ImageClassifier, num_classes: int, run: Run) -> None:
+    """The pre-flight, on random inputs: nothing private is read before the ledger is paid."""
+    rng = run.generator("preflight")
+    inputs = torch.randn(4, *classifier.features.out_shape, generator=rng).to(run.device)
+    labels = torch.randint(num_classes, (4,), generator=rng).to(run.device)
+
+    def random_losses(rows: Tensor) -> Tensor:
+        return F.cross_entropy(classifier.head(inputs[rows]), labels[rows], reduction="none")
+
+    preflight(classifier.head, random_losses)
+
+
+def _restore(run: Run, kept: dict[str, nn.Module], optimizer: torch.optim.Optimizer) -> int:
+    """The step to go on from: after the last whole checkpoint, or the first."""
+    checkpoint = run.checkpoints.latest("train", ledger_head=run.ledger.head)
+    if checkpoint is None:
+        return 0
+    unpack(checkpoint.tensors, kept, optimizer)
+    return checkpoint.step
+
+
+@torch.no_grad()
+def _average_(average: nn.Module, head: nn.Module, step: int, decay: float) -> None:
+    """Moves the running average; early on it forgets faster, so that it has no cold start."""
+    decay = min(decay, step / (step + 10))
+    for kept, new in zip(average.parameters(), head.parameters(), strict=True):
+        kept.lerp_(new, 1 - decay)

@@ -1,0 +1,28 @@
+"""The table of models: a name and JSON arguments give an `nn.Module`.
+
+Plain modules, no privacy and no Ray. A release stores the name and the arguments, so whatever
+is in this table can be rebuilt from a file without unpickling code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+from dpray.errors import unknown
+
+# name -> where it is defined. Imported on use: a prediction does not load every architecture.
+_TABLE: dict[str, str] = {
+    "image-classifier": "dpray.models.classifiers:ImageClassifier",
+}
+
+
+def build(name: str, **arguments: Any) -> nn.Module:
+    if name not in _TABLE:
+        raise unknown("model", name, _TABLE)
+    module, _, attribute = _TABLE[name].partition(":")
+    make: Callable[..., nn.Module] = getattr(import_module(module), attribute)
+    return make(**arguments)

@@ -1,0 +1,228 @@
+"""The privacy card: what a release cost, to whom it promises what, and how to check it.
+
+Written as JSON (to be recomputed) and as one page of text (to be read). The JSON holds the
+whole ledger, so `verify` needs nothing but the file: it computes epsilon and the ledger head
+again from the events and compares.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import dp_accounting as dp
+
+from dpray import __version__
+from dpray.errors import BadInput, LedgerDamaged
+from dpray.privacy.accounting import LARGEST_SENSIBLE_EPSILON, prv_epsilon
+from dpray.privacy.events import describe
+from dpray.privacy.ledger import Ledger, ledger_from_json
+
+_TOLERANCE = 1e-6
+# Opacus's PRV holds its whole grid in memory; beyond this epsilon it is no use as a check.
+_PRV_LIMIT = 50.0
+
+ASSUMPTIONS = (
+    "The noise is a float64 Gaussian from AES in counter mode, not a discrete one: an adversary "
+    "who sees the exact bits of released weights is outside the proof.",
+    "Time, memory and failure patterns of the run are not covered.",
+    "The unit is one record: a person with k records has k times the exposure.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    run_id: str
+    method: str
+    dataset: str
+    epsilon: float | None  # None: infinite, no privacy
+    delta: float
+    adjacency: str
+    unit: str = "one record: an image and its label"
+    sampling: str
+    clip_norm: float | None
+    noise_multiplier: float | None
+    steps: int | None
+    sample_rate: float | None
+    epsilon_by_accountant: Mapping[str, float | None]
+    accountant_versions: Mapping[str, str]
+    treated_as_public: Mapping[str, Any]
+    covers: str  # one run, or the run and the search that chose it
+    fit_for_release: bool
+    reasons_against: tuple[str, ...]
+    assumptions: tuple[str, ...] = ASSUMPTIONS
+    ledger: Mapping[str, Any] = field(default_factory=dict)
+    dpray_version: str = __version__
+
+    def to_json(self) -> dict[str, Any]:
+        return {"privacy_card": 1, **asdict(self)}
+
+    def write(self, folder: Path) -> Path:
+        path = folder / "card.json"
+        path.write_text(json.dumps(self.to_json(), indent=2) + "\n")
+        (folder / "card.txt").write_text(self.text())
+        return path
+
+    @classmethod
+    def read(cls, path: Path) -> Card:
+        try:
+            value = json.loads(path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"cannot read the card {path}: {error}") from None
+        except json.JSONDecodeError as error:
+            raise BadInput(f"{path} is not JSON: {error}") from None
+        if not isinstance(value, dict) or value.pop("privacy_card", None) != 1:
+            raise BadInput(f"{path} is not a privacy card of version 1")
+        try:
+            return cls(**value)
+        except TypeError as error:
+            raise BadInput(f"{path} is not a whole privacy card: {error}") from None
+
+    def text(self) -> str:
+        """One page for a person."""
+        epsilon = "infinite: NO PRIVACY" if self.epsilon is None else f"{self.epsilon:.6g}"
+        lines = [
+            f"Privacy card of {self.run_id}",
+            "",
+            f"  epsilon            {epsilon}",
+            f"  delta              {self.delta:g}",
+            f"  covers             {self.covers}",
+            f"  fit for release    {'yes' if self.fit_for_release else 'NO'}",
+            *(f"                     - {reason}" for reason in self.reasons_against),
+            "",
+            f"  method, dataset    {self.method} on {self.dataset}",
+            f"  unit               {self.unit}",
+            f"  neighbours         {self.adjacency}",
+            f"  sampling           {self.sampling}",
+            f"  noise multiplier   {_shown(self.noise_multiplier)}",
+            f"  clip norm          {_shown(self.clip_norm)}",
+            f"  steps              {_shown(self.steps)}",
+            f"  sample rate        {_shown(self.sample_rate)}",
+            "",
+            "Epsilon by accountant (each an upper bound; the least of the first three counts)",
+            *(
+                f"  {name:<18} {_shown(value)}"
+                for name, value in self.epsilon_by_accountant.items()
+            ),
+            *(f"  {name:<18} version {value}" for name, value in self.accountant_versions.items()),
+            "",
+            "Where the budget went",
+            *(
+                f"  {entry.name} on {entry.part}: {describe(entry.event)}"
+                for entry in ledger_from_json(dict(self.ledger)).entries
+            ),
+            f"  ledger head        {self.ledger['head']}",
+            "",
+            "Treated as public",
+            *(f"  {name}: {value}" for name, value in self.treated_as_public.items()),
+            "",
+            "What the guarantee does not cover",
+            *(f"  - {text}" for text in self.assumptions),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def make_card(
+    *,
+    run_id: str,
+    method: str,
+    dataset: str,
+    ledger: Ledger,
+    facts: Mapping[str, Any],
+    public: Mapping[str, Any],
+    covers: str = "one run",
+    for_tests: bool = False,
+) -> Card:
+    """The card of a finished run. What speaks against releasing it is said, not judged away."""
+    cost = ledger.cost()
+    infinite = math.isinf(cost.epsilon)
+    against = []
+    if infinite:
+        against.append("no noise was added: epsilon is infinite")
+    elif cost.epsilon > LARGEST_SENSIBLE_EPSILON:
+        against.append(
+            f"epsilon {cost.epsilon:.4g} is above {LARGEST_SENSIBLE_EPSILON:g}: in effect this "
+            "protects nobody, and the user insisted"
+        )
+    if for_tests:
+        against.append("the noise came from an insecure test key: anybody can subtract it")
+    by_accountant = {k: _finite(v) for k, v in cost.by_accountant().items()}
+    return Card(
+        run_id=run_id,
+        method=method,
+        dataset=dataset,
+        epsilon=_finite(cost.epsilon),
+        delta=ledger.budget.delta,
+        adjacency=ledger.adjacency.value,
+        sampling=str(facts.get("sampling", "all records, no sampling")),
+        clip_norm=facts.get("clip_norm"),
+        noise_multiplier=facts.get("noise_multiplier"),
+        steps=facts.get("steps"),
+        sample_rate=facts.get("sample_rate"),
+        epsilon_by_accountant={**by_accountant, "prv (cross-check)": _cross_check(ledger)},
+        accountant_versions={name: version(name) for name in ("dp-accounting", "opacus")},
+        treated_as_public=dict(public),
+        covers=covers,
+        fit_for_release=not against,
+        reasons_against=tuple(against),
+        ledger=ledger.to_json(),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _cross_check(ledger: Ledger) -> float | None:
+    """Opacus's PRV, where the ledger is one Poisson-sampled Gaussian under add-or-remove."""
+    if len(ledger.entries) != 1 or not ledger.cost().epsilon < _PRV_LIMIT:
+        return None
+    match ledger.entries[0].event:
+        case dp.SelfComposedDpEvent(
+            event=dp.PoissonSampledDpEvent(
+                sampling_probability=rate, event=dp.GaussianDpEvent(noise_multiplier=noise)
+            ),
+            count=steps,
+        ) if ledger.adjacency == "add-or-remove-one":
+            return prv_epsilon(
+                noise_multiplier=noise, sample_rate=rate, steps=steps, delta=ledger.budget.delta
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class Verification:
+    stated: float | None
+    recomputed: float | None
+    ledger_head: str
+
+
+def verify(card: Card) -> Verification:
+    """Computes epsilon and the ledger head again from the card's own events, or refuses."""
+    ledger = ledger_from_json(dict(card.ledger))
+    if ledger.head != card.ledger["head"]:
+        raise LedgerDamaged(
+            "the ledger on the card does not lead to its head: lines were added, cut or changed"
+        )
+    if ledger.budget.delta != card.delta or ledger.adjacency.value != card.adjacency:
+        raise LedgerDamaged("the card states another delta or adjacency than its ledger")
+    recomputed = _finite(ledger.epsilon)
+    off = (card.epsilon is None) != (recomputed is None) or (
+        card.epsilon is not None
+        and recomputed is not None
+        and abs(card.epsilon - recomputed) > _TOLERANCE
+    )
+    if off:
+        raise LedgerDamaged(
+            f"the card states epsilon {_shown(card.epsilon)}, its events cost {_shown(recomputed)}"
+        )
+    return Verification(card.epsilon, recomputed, ledger.head)

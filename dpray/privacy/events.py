@@ -1,0 +1,73 @@
+"""Events as JSON and back: what a ledger line and a privacy card hold.
+
+An event says what happened; an accountant is an opinion on its cost. Only events listed here
+can be written, so a file never asks the reader to guess.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dp_accounting as dp
+
+from dpray.errors import LedgerDamaged
+
+
+def event_to_json(event: dp.DpEvent) -> dict[str, Any]:
+    match event:
+        case dp.NoOpDpEvent():
+            return {"type": "nothing"}
+        case dp.NonPrivateDpEvent():
+            return {"type": "non-private"}
+        case dp.GaussianDpEvent(noise_multiplier=noise):
+            return {"type": "gaussian", "noise_multiplier": float(noise)}
+        case dp.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
+            return {
+                "type": "poisson-sampled",
+                "sample_rate": float(rate),
+                "event": event_to_json(inner),
+            }
+        case dp.SelfComposedDpEvent(event=inner, count=count):
+            return {"type": "repeated", "count": int(count), "event": event_to_json(inner)}
+        case dp.ComposedDpEvent(events=inner):
+            return {"type": "composed", "events": [event_to_json(e) for e in inner]}
+    raise TypeError(f"no JSON form for the event {event!r}")
+
+
+def event_from_json(value: dict[str, Any]) -> dp.DpEvent:
+    try:
+        match value["type"]:
+            case "nothing":
+                return dp.NoOpDpEvent()
+            case "non-private":
+                return dp.NonPrivateDpEvent()
+            case "gaussian":
+                return dp.GaussianDpEvent(float(value["noise_multiplier"]))
+            case "poisson-sampled":
+                inner = event_from_json(value["event"])
+                return dp.PoissonSampledDpEvent(float(value["sample_rate"]), inner)
+            case "repeated":
+                return dp.SelfComposedDpEvent(event_from_json(value["event"]), int(value["count"]))
+            case "composed":
+                return dp.ComposedDpEvent([event_from_json(e) for e in value["events"]])
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerDamaged(f"an event cannot be read: {error!r} in {str(value)[:200]}") from None
+    raise LedgerDamaged(f"an event of an unknown type {value['type']!r}")
+
+
+def describe(event: dp.DpEvent) -> str:
+    """One readable line for a person: the event in words."""
+    match event:
+        case dp.NoOpDpEvent():
+            return "nothing"
+        case dp.NonPrivateDpEvent():
+            return "no noise at all (epsilon infinite)"
+        case dp.GaussianDpEvent(noise_multiplier=noise):
+            return f"Gaussian, noise multiplier {noise:.6g}"
+        case dp.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
+            return f"Poisson sample at rate {rate:.6g} of ({describe(inner)})"
+        case dp.SelfComposedDpEvent(event=inner, count=count):
+            return f"{count} times ({describe(inner)})"
+        case dp.ComposedDpEvent(events=inner):
+            return " and ".join(describe(e) for e in inner)
+    return repr(event)

@@ -1,0 +1,266 @@
+"""The durable ledger: pay first, then look. It refuses, and never overspends.
+
+A file of JSON lines, each with the hash of the one before it. A line counts once it is whole
+and on the disk; only then does `pay` return, so a line torn by a crash was never acted on and
+is dropped. `ledger.head` is written after each line and before the data are read: a ledger
+that lacks what the head names was cut after the fact, and is refused.
+
+Entries name the part of the records they read. Parts are disjoint (training records, the
+hold-out), so their costs do not add up: epsilon of the ledger is that of the costliest part.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dp_accounting as dp
+
+from dpray.errors import BudgetExceeded, CannotResume, LedgerDamaged
+from dpray.privacy.accounting import Adjacency, Budget, Cost, cost_of
+from dpray.privacy.events import describe, event_from_json, event_to_json
+from dpray.privacy.planning import calibrate
+from dpray.privacy.queries import PaidQuery, Q
+from dpray.storage import clear_errors, write_whole
+
+EVERY_RECORD = "every record"
+TRAINING = "training records"
+HOLD_OUT = "hold-out records"
+
+
+def _alone() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    part: str
+    steps: int
+    event: dp.DpEvent
+
+
+@dataclass
+class Ledger:
+    """The gate in front of the private data."""
+
+    budget: Budget
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    entries: list[Entry] = field(default_factory=list)
+    path: Path | None = None  # None: in memory, for tests and for ranks that do not write
+    head: str = ""
+    header: dict[str, Any] = field(default_factory=dict)
+    # Of N workers one writes; none may look before the charge is on that one's disk.
+    wait_for_all: Callable[[], None] = _alone
+
+    @classmethod
+    def create(
+        cls, path: Path, budget: Budget, *, subject: dict[str, str], adjacency: Adjacency
+    ) -> Ledger:
+        """A new ledger file. `subject` binds it to its data and settings, by keyed digests."""
+        header = {
+            "ledger": 1,
+            "subject": subject,
+            # JSON has no infinity: null stands for a run whose noise, not epsilon, was fixed.
+            "epsilon": budget.epsilon if math.isfinite(budget.epsilon) else None,
+            "delta": budget.delta,
+            "adjacency": adjacency.value,
+        }
+        line, head = _chain("", header)
+        with clear_errors(path):
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        write_whole(_head_path(path), head.encode())
+        return cls(budget, adjacency, path=path, head=head, header=header)
+
+    @classmethod
+    def open(cls, path: Path, *, subject: dict[str, str]) -> Ledger:
+        """Reads a ledger back, checking every hash. Drops a torn last line, if never acted on."""
+        if not path.exists():
+            raise LedgerDamaged(f"there is no ledger at {path}")
+        content = path.read_bytes()
+        lines = content.split(b"\n")
+        torn = lines.pop()  # empty where the file ends as it should
+        if torn:
+            with clear_errors(path), open(path, "r+b") as file:
+                file.truncate(len(content) - len(torn))
+                os.fsync(file.fileno())
+        values, hashes, head = [], [], ""
+        for number, line in enumerate(lines, 1):
+            value, head = _read_line(line, head, f"{path} line {number}")
+            values.append(value)
+            hashes.append(head)
+        if not values:
+            raise LedgerDamaged(f"{path} is empty: its first line is missing")
+        acted_on = _head_path(path).read_text() if _head_path(path).exists() else ""
+        if acted_on not in hashes:
+            raise LedgerDamaged(
+                f"{path} lacks a line that was acted on: it was cut or replaced after the fact"
+            )
+        header, *records = values
+        for what, digest in subject.items():
+            if header.get("subject", {}).get(what) != digest:
+                raise CannotResume(
+                    f"the {what} changed since the ledger {path.name} was opened: "
+                    "its budget was charged for others; start a new run"
+                )
+        ledger = cls(
+            Budget(math.inf if header["epsilon"] is None else header["epsilon"], header["delta"]),
+            Adjacency(header["adjacency"]),
+            [_entry_from_json(record) for record in records],
+            path,
+            head,
+            header,
+        )
+        ledger._mark_acted_on()
+        return ledger
+
+    def cost(self, extra: Entry | None = None) -> Cost:
+        """What the entries cost together: the costliest of the disjoint parts."""
+        entries = [*self.entries, extra] if extra else self.entries
+        parts = {e.part for e in entries if e.part != EVERY_RECORD} or {EVERY_RECORD}
+        costs = [
+            cost_of(
+                [e.event for e in entries if e.part in (part, EVERY_RECORD)],
+                self.budget.delta,
+                self.adjacency,
+            )
+            for part in sorted(parts)
+        ]
+        return max(costs, key=lambda cost: cost.epsilon)
+
+    @property
+    def epsilon(self) -> float:
+        return self.cost().epsilon
+
+    def calibrate(self, make_query: Callable[[float], Q], *, part: str = TRAINING) -> Q:
+        """The least noisy query that what is left of the budget affords for this part."""
+        spent = [e.event for e in self.entries if e.part in (part, EVERY_RECORD)]
+        return calibrate(make_query, self.budget, spent=spent, adjacency=self.adjacency)
+
+    def pay(self, query: Q, *, part: str = TRAINING) -> PaidQuery[Q]:
+        """Charges a query for all its steps, or refuses it and leaves no trace.
+
+        Guarantee: when this returns, the charge is on the disk. Paying again for the same
+        query (a replay after a crash, with the same key) finds the entry and adds nothing.
+        """
+        entry = Entry(query.name, part, query.steps, query.event)
+        for number, known in enumerate(self.entries):
+            if known.name == entry.name:
+                if _entry_to_json(known) != _entry_to_json(entry):
+                    raise LedgerDamaged(
+                        f"{query.name!r} was charged as {describe(known.event)}; "
+                        f"it cannot go on as {describe(entry.event)}"
+                    )
+                self.wait_for_all()
+                return PaidQuery(query, number)
+        total = self.cost(entry).epsilon
+        if total > self.budget.epsilon:
+            raise BudgetExceeded(
+                f"{query.name!r} ({describe(entry.event)}) would bring epsilon to {total:.4g}, "
+                f"over the budget {self.budget}; nothing was charged"
+            )
+        self._append(entry)
+        self.wait_for_all()
+        return PaidQuery(query, len(self.entries) - 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole ledger, for the card: from it the head can be computed again."""
+        entries = [_entry_to_json(entry) for entry in self.entries]
+        return {"header": self.header, "entries": entries, "head": self.head}
+
+    def _append(self, entry: Entry) -> None:
+        if self.path is not None:
+            line, head = _chain(self.head, _entry_to_json(entry))
+            with clear_errors(self.path), open(self.path, "r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                known = file.read()
+                size = len(known)
+                if not known.endswith(b"\n") or _last_digest(known) != self.head:
+                    raise LedgerDamaged(f"{self.path} was changed by somebody else meanwhile")
+                try:
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(size)  # leave no trace of a charge that was refused by the disk
+                    raise
+            self.head = head
+            self._mark_acted_on()
+        self.entries.append(entry)
+
+    def _mark_acted_on(self) -> None:
+        if self.path is not None:
+            write_whole(_head_path(self.path), self.head.encode())
+
+
+def _head_path(path: Path) -> Path:
+    return path.with_suffix(".head")
+
+
+def _last_digest(content: bytes) -> str:
+    return content.rstrip(b"\n").rsplit(b"\n", 1)[-1].partition(b" ")[0].decode(errors="replace")
+
+
+def _chain(previous: str, value: dict[str, Any]) -> tuple[bytes, str]:
+    """One line of the file, and its hash, which the next line carries."""
+    body = json.dumps({**value, "previous": previous}, sort_keys=True)
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    return f"{digest} {body}\n".encode(), digest
+
+
+def _read_line(line: bytes, previous: str, where: str) -> tuple[dict[str, Any], str]:
+    digest, _, body = line.partition(b" ")
+    if hashlib.sha256(body).hexdigest() != digest.decode(errors="replace"):
+        raise LedgerDamaged(f"{where} is damaged: its hash does not match")
+    value = json.loads(body)
+    if value.pop("previous") != previous:
+        raise LedgerDamaged(f"{where} does not follow the line before it")
+    return value, digest.decode()
+
+
+def _entry_to_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "part": entry.part,
+        "steps": entry.steps,
+        "event": event_to_json(entry.event),
+    }
+
+
+def _entry_from_json(value: dict[str, Any]) -> Entry:
+    try:
+        return Entry(
+            value["name"], value["part"], int(value["steps"]), event_from_json(value["event"])
+        )
+    except KeyError as error:
+        raise LedgerDamaged(f"a ledger line lacks {error}") from None
+
+
+def ledger_from_json(value: dict[str, Any]) -> Ledger:
+    """A ledger in memory from a card, with its head computed again from the lines themselves."""
+    try:
+        header, entries = value["header"], value["entries"]
+        head = ""
+        for line in (header, *entries):
+            _, head = _chain(head, line)
+        epsilon = math.inf if header["epsilon"] is None else header["epsilon"]
+        return Ledger(
+            Budget(epsilon, header["delta"]),
+            Adjacency(header["adjacency"]),
+            [_entry_from_json(entry) for entry in entries],
+            head=head,
+            header=header,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerDamaged(f"the ledger on the card cannot be read: {error!r}") from None

@@ -1,0 +1,199 @@
+"""`execute(spec)`: one run from a specification to a release and its privacy card.
+
+The main path, start to finish: load, open the ledger, let the method pay and train, evaluate,
+write the card, destroy the key. Every way to start a run (in this process, in Ray Train
+workers, as a trial, as a job) ends up here. Tracking is the caller's: nothing is logged here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dpray import methods
+from dpray.checkpoints import Checkpoints
+from dpray.contract import Method, Release, Run, load_release
+from dpray.data.datasets import load
+from dpray.data.records import Dataset
+from dpray.data.shards import shard
+from dpray.errors import BadInput, CannotResume
+from dpray.evaluation.metrics import Metric, Source
+from dpray.evaluation.suite import evaluate
+from dpray.pool import Pool, SerialPool
+from dpray.privacy.card import Card, make_card
+from dpray.privacy.ledger import Ledger
+from dpray.privacy.noise import RunKey
+from dpray.progress import Progress, silent
+from dpray.runs import RunFolder, make_folder, new_run_id, open_folder
+from dpray.spec import RunSpec, check_settings
+from dpray.world import World, current_world
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves behind. All of it is public."""
+
+    run_id: str
+    spec: RunSpec
+    release: Release
+    metrics: tuple[Metric, ...]
+    card: Card
+    folder: RunFolder
+
+    def metric(self, name: str) -> float:
+        return next(metric.value for metric in self.metrics if metric.name == name)
+
+
+def check(spec: RunSpec) -> Method:
+    """The method of a specification, or the error a user should see before anything starts."""
+    kind = methods.find(spec.method)
+    method: Method = kind(**check_settings(spec.settings, kind))
+    if method.private and spec.epsilon is None and spec.noise_multiplier is None:
+        raise BadInput(f"{spec.method} needs a budget: give --epsilon, or --noise-multiplier")
+    if not method.private and (spec.epsilon is not None or spec.noise_multiplier is not None):
+        raise BadInput(
+            f"{spec.method} adds no noise, so its epsilon is infinite: leave out --epsilon and "
+            "--noise-multiplier, or choose a private method"
+        )
+    return method
+
+
+def execute(
+    spec: RunSpec,
+    *,
+    run_id: str | None = None,
+    resume: bool = False,
+    pool: Pool | None = None,
+    progress: Progress = silent,
+    say: Callable[[str], None] = lambda text: None,
+    test_key: int | None = None,
+) -> Result:
+    """Runs `spec`, or takes the run `run_id` up again where it stopped."""
+    started = time.process_time()
+    method = check(spec)
+    world = current_world()
+    dataset = load(spec.dataset, say=say)
+    warn_of_delta(spec, dataset, say)
+    run_id = world.from_first(lambda: run_id or new_run_id(spec))
+    folder = world.from_first(lambda: open_folder(run_id) if resume else make_folder(run_id, spec))
+    if resume and folder.is_finished:
+        return read_result(folder)
+
+    key, ledger = world.from_first(
+        lambda: _open_ledger(folder, spec, dataset, resume=resume, test_key=test_key)
+    )
+    if not world.is_first:
+        ledger.path = None
+    ledger.wait_for_all = world.barrier
+    run = Run(
+        run_id=run_id,
+        ledger=ledger,
+        key=key,
+        seed=spec.seed,
+        world=world,
+        pool=pool or SerialPool(progress),
+        device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+        workdir=folder.private,
+        checkpoints=Checkpoints(folder.checkpoints, world=world, say=say),
+        progress=progress if world.is_first else silent,
+        noise_multiplier=spec.noise_multiplier,
+    )
+    torch.manual_seed(spec.seed)
+    release = method.fit(shard(dataset.train, world.rank, world.size), run)
+    metrics = (*evaluate(release, dataset, run), *_costs(run, world, started))
+    result = Result(run_id, spec, release, metrics, _card(spec, dataset, run), folder)
+    if world.is_first:
+        write_result(result)
+    world.barrier()
+    return result
+
+
+def warn_of_delta(spec: RunSpec, dataset: Dataset, say: Callable[[str], None]) -> None:
+    records = dataset.train.num_records
+    if spec.delta > 1 / records:
+        say(
+            f"warning: delta {spec.delta:g} is above 1/N = {1 / records:.3g} ({records} records): "
+            "such a guarantee allows publishing somebody outright; choose a smaller --delta"
+        )
+
+
+def _open_ledger(
+    folder: RunFolder, spec: RunSpec, dataset: Dataset, *, resume: bool, test_key: int | None
+) -> tuple[RunKey, Ledger]:
+    """The key and the ledger of a new run, or of one that stopped, bound to data and settings."""
+    if resume:
+        key = RunKey.read(folder.key)
+        return key, Ledger.open(folder.ledger, subject=_subject(key, spec, dataset))
+    key = RunKey.fresh() if test_key is None else RunKey.insecure(test_key)
+    key.write(folder.key)
+    ledger = Ledger.create(
+        folder.ledger,
+        spec.budget,
+        subject=_subject(key, spec, dataset),
+        adjacency=spec.adjacency,
+    )
+    return key, ledger
+
+
+def _subject(key: RunKey, spec: RunSpec, dataset: Dataset) -> dict[str, str]:
+    """Keyed digests: they bind the ledger to its data without saying anything about them."""
+    settings = json.dumps(spec.to_json(), sort_keys=True)
+    return {
+        "dataset": key.commitment(dataset.train.fingerprint),
+        "settings": hashlib.sha256(settings.encode()).hexdigest(),
+    }
+
+
+def _costs(run: Run, world: World, started: float) -> tuple[Metric, ...]:
+    """What the run spent: epsilon where it is finite, and processor time over all workers."""
+    seconds = float(world.sum(torch.tensor([time.process_time() - started], dtype=torch.float64)))
+    costs = [Metric("core_seconds", seconds, Source.COST)]
+    if math.isfinite(run.ledger.epsilon):
+        costs.append(Metric("epsilon", run.ledger.epsilon, Source.LEDGER))
+    return tuple(costs)
+
+
+def _card(spec: RunSpec, dataset: Dataset, run: Run) -> Card:
+    notes = {f"note {i}": note for i, note in enumerate(dataset.notes, 1)}
+    test = "public" if dataset.test_is_public else "private: its accuracy is a paid, noisy count"
+    return make_card(
+        run_id=run.run_id,
+        method=spec.method,
+        dataset=dataset.train.name,
+        ledger=run.ledger,
+        facts=run.facts,
+        public={**dataset.train.public_facts, "test set": test, **notes},
+        for_tests=run.key.for_tests,
+    )
+
+
+def write_result(result: Result) -> None:
+    """Writes the public side; `result.json` comes last and says the run is finished."""
+    folder = result.folder
+    result.release.save(folder.release)
+    result.card.write(folder.path)
+    metrics = [[m.name, m.value, m.source.value] for m in result.metrics]
+    folder.write_json("result.json", {"run_id": result.run_id, "metrics": metrics})
+    folder.close()
+
+
+def read_result(folder: RunFolder) -> Result:
+    """A finished run, read back from its folder."""
+    if not folder.is_finished:
+        raise CannotResume(f"run {folder.run_id} is not finished: dpray resume {folder.run_id}")
+    metrics: list[list[Any]] = folder.read_json("result.json")["metrics"]
+    return Result(
+        folder.run_id,
+        folder.read_spec(),
+        load_release(folder.release),
+        tuple(Metric(name, value, Source(source)) for name, value, source in metrics),
+        Card.read(folder.path / "card.json"),
+        folder,
+    )

@@ -1,0 +1,101 @@
+"""Where a run lives on disk: one folder with a public side and a private side.
+
+    runs/<run id>/spec.json, result.json, card.json, card.txt, picture.png, release/
+    runs/<run id>/private/    owner-only: the key, the ledger, checkpoints
+
+The private side loses its key and its checkpoints when the run ends well; the ledger stays.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpray.data.folders import home
+from dpray.errors import CannotResume
+from dpray.privacy.noise import RunKey
+from dpray.spec import RunSpec
+from dpray.storage import private_folder, write_whole
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def private(self) -> Path:
+        return self.path / "private"
+
+    @property
+    def key(self) -> Path:
+        return self.private / "key"
+
+    @property
+    def ledger(self) -> Path:
+        return self.private / "ledger.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.private / "checkpoints"
+
+    @property
+    def release(self) -> Path:
+        return self.path / "release"
+
+    @property
+    def picture(self) -> Path:
+        return self.path / "picture.png"
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    def read_spec(self) -> RunSpec:
+        return RunSpec.read(self.path / "spec.json")
+
+    def write_json(self, name: str, value: Any) -> None:
+        write_whole(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
+
+    def read_json(self, name: str) -> Any:
+        return json.loads((self.path / name).read_text())
+
+    def close(self) -> None:
+        """Destroys the key and what only a replay would need."""
+        RunKey.destroy(self.key)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+
+def runs_folder() -> Path:
+    return home() / "runs"
+
+
+def new_run_id(spec: RunSpec) -> str:
+    dataset = re.sub(r"[^A-Za-z0-9]+", "-", Path(spec.dataset).stem).strip("-") or "data"
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return f"{stamp}-{spec.method}-{dataset}-{secrets.token_hex(2)}"
+
+
+def open_folder(run_id: str) -> RunFolder:
+    """The folder of a run that exists."""
+    folder = RunFolder(runs_folder() / run_id)
+    if not (folder.path / "spec.json").exists():
+        recent = sorted(path.parent.name for path in runs_folder().glob("*/spec.json"))[-3:]
+        raise CannotResume(f"no run {run_id!r}; the latest are: {', '.join(recent) or 'none'}")
+    return folder
+
+
+def make_folder(run_id: str, spec: RunSpec) -> RunFolder:
+    folder = RunFolder(runs_folder() / run_id)
+    private_folder(folder.private)
+    folder.write_json("spec.json", spec.to_json())
+    return folder

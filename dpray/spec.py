@@ -1,0 +1,144 @@
+"""`RunSpec`: what to do, as one frozen value that goes to JSON and back.
+
+Settings are checked against the method's own fields, so an unknown name or a wrong type stops
+here, with the choices listed, before anything is started.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dpray.errors import BadInput, unknown
+from dpray.privacy.accounting import LARGEST_SENSIBLE_EPSILON, Adjacency, Budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    method: str
+    dataset: str
+    # None: the method adds no noise, or the noise is fixed and epsilon follows from it.
+    epsilon: float | None = None
+    delta: float = 1e-5
+    noise_multiplier: float | None = None
+    seed: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    insist: bool = False  # on an epsilon above 20; the card says so
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            if not 0 < self.epsilon < math.inf:
+                raise BadInput(f"epsilon {self.epsilon:g} is out of range: it must be above 0")
+            if self.epsilon > LARGEST_SENSIBLE_EPSILON and not self.insist:
+                raise BadInput(
+                    f"epsilon {self.epsilon:g} protects nobody: above "
+                    f"{LARGEST_SENSIBLE_EPSILON:g} is refused; if you must, add --insist and "
+                    "the card will say so"
+                )
+        if not 0 < self.delta < 1:
+            raise BadInput(f"delta {self.delta:g} is out of range: it must be between 0 and 1")
+        if self.noise_multiplier is not None and not 0 < self.noise_multiplier < math.inf:
+            raise BadInput(
+                f"noise multiplier {self.noise_multiplier:g} is out of range: it must be above 0"
+            )
+        if self.epsilon is not None and self.noise_multiplier is not None:
+            raise BadInput(
+                "give epsilon or a noise multiplier, not both: one follows from the other"
+            )
+
+    @property
+    def budget(self) -> Budget:
+        """What may be spent: epsilon, or anything at all where the noise was fixed instead."""
+        return Budget(self.epsilon if self.epsilon is not None else math.inf, self.delta)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "adjacency": self.adjacency.value}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> RunSpec:
+        known = {f.name for f in dataclasses.fields(cls)}
+        for name in value:
+            if name not in known:
+                raise unknown("field of a run specification", name, known)
+        values = dict(value)
+        if "adjacency" in values:
+            values["adjacency"] = Adjacency(values["adjacency"])
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise BadInput(f"the run specification is incomplete: {error}") from None
+
+    @classmethod
+    def read(cls, path: Path) -> RunSpec:
+        try:
+            return cls.from_json(json.loads(path.read_text()))
+        except FileNotFoundError:
+            raise BadInput(f"there is no run specification at {path}") from None
+        except json.JSONDecodeError as error:
+            raise BadInput(f"{path} is not JSON: {error}") from None
+
+
+def parse_settings(pairs: Iterable[str], method: type) -> dict[str, Any]:
+    """`name=value` words to a dict of the method's fields, each of its declared type."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise BadInput(f"setting {pair!r} is not of the form name=value")
+        settings[name] = text
+    return check_settings(settings, method)
+
+
+def check_settings(settings: Mapping[str, Any], method: type) -> dict[str, Any]:
+    """Settings with every value as its field's type, or an error that names the choices."""
+    hints = typing.get_type_hints(method)
+    fields = {f.name: hints[f.name] for f in dataclasses.fields(method)}
+    label = f"setting of {getattr(method, 'name', method.__name__)}"
+    for name in settings:
+        if name not in fields:
+            raise unknown(label, name, fields)
+    return {name: _as_type(name, value, fields[name]) for name, value in settings.items()}
+
+
+def _as_type(name: str, value: Any, wanted: Any) -> Any:
+    options = typing.get_args(wanted) if typing.get_origin(wanted) is types.UnionType else (wanted,)
+    if type(None) in options and value in (None, "none", "None"):
+        return None
+    for option in options:
+        if option is type(None):
+            continue
+        if typing.get_origin(option) is typing.Literal:
+            if value not in typing.get_args(option):
+                raise unknown(f"value of {name}", str(value), map(str, typing.get_args(option)))
+            return value
+        converted = _convert(value, option)
+        if converted is not None:
+            return converted
+    kinds = " or ".join(getattr(o, "__name__", str(o)) for o in options if o is not type(None))
+    raise BadInput(f"setting {name}={value} is not of its type: expected {kinds}")
+
+
+def _convert(value: Any, kind: type) -> Any:
+    if kind is bool:
+        table = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        return value if isinstance(value, bool) else table.get(str(value).lower())
+    if isinstance(value, bool):
+        return None
+    try:
+        if kind is int:
+            number = float(value)
+            return int(number) if number.is_integer() else None
+        if kind is float:
+            number = float(value)
+            return None if math.isnan(number) else number
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return value if kind is str and isinstance(value, str) else None
