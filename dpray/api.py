@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpray.errors import DprayError
+from dpray.execute import Result, check, execute
 from dpray.privacy.accounting import cost_of
 from dpray.progress import Progress, silent
 from dpray.reporting.picture import draw_run
-from dpray.run import Result, check, execute
 from dpray.runs import new_run_id
 from dpray.spec import RunSpec
 
@@ -106,12 +106,16 @@ def run_spec(
     spec: RunSpec,
     *,
     runs: int = 1,
+    run_id: str | None = None,
     track: bool = True,
     progress: Progress = silent,
     say: Say = _say_nothing,
     start: Callable[..., Result] = execute,
 ) -> Outcome:
-    """Runs `spec` with seeds `seed`, `seed + 1`, ... and records every run."""
+    """Runs `spec` with seeds `seed`, `seed + 1`, ... and records every run.
+
+    `start` is how one run is started: `execute` in this process, or on Ray Train workers.
+    """
     from dpray import tracking
 
     check(spec)
@@ -121,11 +125,11 @@ def run_spec(
     uris: list[str | None] = []
     for number in range(runs):
         seeded = replace(spec, seed=spec.seed + number)
-        run_id = new_run_id(seeded)
+        this_id = run_id or new_run_id(seeded)
         try:
-            result = start(seeded, run_id=run_id, progress=progress, say=say)
+            result = start(seeded, run_id=this_id, progress=progress, say=say)
         except KeyboardInterrupt:
-            say(f"interrupted; nothing is lost, go on with: dpray resume {run_id}")
+            say(f"interrupted; nothing is lost, go on with: dpray resume {this_id}")
             raise
         results.append(result)
         uris.append(finish(result, track=track, say=say))

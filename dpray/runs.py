@@ -60,6 +60,14 @@ class RunFolder:
     def is_finished(self) -> bool:
         return (self.path / "result.json").exists()
 
+    def has_ledger(self) -> bool:
+        """Whether the run got as far as its ledger; what an earlier stop left is cleared away."""
+        if not self.ledger.exists():
+            shutil.rmtree(self.private, ignore_errors=True)
+            private_folder(self.private)
+            return False
+        return True
+
     def read_spec(self) -> RunSpec:
         return RunSpec.read(self.path / "spec.json")
 

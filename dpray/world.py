@@ -29,12 +29,20 @@ class World:
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum of `value` over all ranks, the same bits on every rank."""
-        if self.size > 1:
-            dist.all_reduce(value)
+        if self.size == 1:
+            return value
+        if dist.get_backend() == "nccl" and not value.is_cuda:
+            there = value.cuda()  # nccl adds up what lies on a GPU and nothing else
+            dist.all_reduce(there)
+            return there.to(value.device)
+        dist.all_reduce(value)
         return value
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """What `make` gives on rank 0, on every rank. Its errors are raised on every rank too."""
+        """What `make` gives on rank 0, on every rank. Its errors are raised on every rank too.
+
+        Such an error carries `everywhere`: no other rank is left waiting for this one.
+        """
         if self.size == 1:
             return make()
         box: list[tuple[T | None, Exception | None]] = [(None, None)]
@@ -46,14 +54,13 @@ class World:
         dist.broadcast_object_list(box, src=0)
         value, failure = box[0]
         if failure is not None:
+            failure.everywhere = True  # type: ignore[attr-defined]
             raise failure
         return value  # type: ignore[return-value]
 
     def barrier(self) -> None:
-        if self.size > 1:
-            # An all-reduce instead of dist.barrier: it works alike on gloo and nccl groups.
-            token = torch.zeros(1, device="cuda" if dist.get_backend() == "nccl" else "cpu")
-            dist.all_reduce(token)
+        # An all-reduce instead of dist.barrier: it works alike on gloo and nccl groups.
+        self.sum(torch.zeros(1))
 
 
 SOLO = World()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from dpray.cli.output import print_json, print_table
@@ -121,7 +122,7 @@ def show_command(args: argparse.Namespace) -> int:
         return 0
     print(card.text())
     print("Load it")
-    print(f"  export MLFLOW_TRACKING_URI={shown_uri()}")
+    print(f"  export MLFLOW_TRACKING_URI={shlex.quote(shown_uri())}")
     print(f"  python -c 'import mlflow; model = mlflow.pyfunc.load_model(\"{row.uri}\")'")
     return 0
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpray.api import Outcome, finish, run_spec
+from dpray.api import Outcome, run_spec
 from dpray.cli.output import hush, print_json, say
 from dpray.errors import BadInput
+from dpray.execute import Result, execute
 from dpray.progress import silent, terminal
+from dpray.runs import open_folder
 from dpray.spec import RunSpec, parse_settings
 
 _EPILOG = """\
@@ -17,6 +21,7 @@ examples:
   dpray run dp-sgd --dataset mnist --epsilon 3
   dpray run dp-sgd --dataset mnist --epsilon 3 --set model=cnn features=pixels --runs 3
   dpray run dp-sgd --dataset my-images.npz --epsilon 1 --delta 1e-6 --json
+  dpray run dp-sgd --dataset mnist --epsilon 3 --workers 2 --address 10.0.0.5:6379
   dpray run sgd --dataset mnist                       (no privacy: the ceiling)
 
 `dpray methods` lists the methods, `dpray methods dp-sgd` its settings.
@@ -67,12 +72,35 @@ def add_parser(commands: Any) -> None:
 
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--on", choices=("here",), default="here", help="where to train: here is this process"
+    where = parser.add_argument_group("where it runs")
+    where.add_argument(
+        "--on",
+        choices=("ray", "here"),
+        default="ray",
+        help="ray: Ray Train workers, on a local Ray where there is no cluster (default); "
+        "here: this process",
     )
+    where.add_argument("--workers", type=int, default=1, metavar="N", help="Ray Train workers")
+    where.add_argument(
+        "--gpus-per-worker", type=float, metavar="G", help="default: one where there are enough"
+    )
+    where.add_argument("--address", metavar="HOST:PORT", help="of the cluster; or RAY_ADDRESS")
+    where.add_argument("--wait", action="store_true", help="wait for the cluster to grow")
     parser.add_argument("--no-tracking", action="store_true", help="do not write to MLflow")
     parser.add_argument("--quiet", action="store_true", help="no progress bars and no notes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _starter(args: argparse.Namespace) -> Callable[..., Result]:
+    """How a run is started: in this process, or on Ray Train workers."""
+    if args.on == "here":
+        if args.workers != 1 or args.address or args.gpus_per_worker or args.wait:
+            raise BadInput("--workers, --address, --gpus-per-worker and --wait need --on ray")
+        return execute
+    from dpray.distributed.train import Where, train
+
+    where = Where(args.workers, args.gpus_per_worker, args.address, args.wait)
+    return partial(train, where=where)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -84,6 +112,7 @@ def _run(args: argparse.Namespace) -> int:
         track=not args.no_tracking,
         progress=silent if args.quiet else terminal,
         say=hush if args.quiet else say,
+        start=_starter(args),
     )
     _print(outcome, as_json=args.json)
     return 0
@@ -114,25 +143,16 @@ def _spec(args: argparse.Namespace) -> RunSpec:
 
 
 def _resume(args: argparse.Namespace) -> int:
-    from dpray.run import execute
-    from dpray.runs import open_folder
-
     spec = open_folder(args.run_id).read_spec()
-    notes = hush if args.quiet else say
-    track = not args.no_tracking
-    if track:
-        from dpray import tracking
-
-        tracking.check_reachable()
-    result = execute(
+    outcome = run_spec(
         spec,
         run_id=args.run_id,
-        resume=True,
+        track=not args.no_tracking,
         progress=silent if args.quiet else terminal,
-        say=notes,
+        say=hush if args.quiet else say,
+        start=partial(_starter(args), resume=True),
     )
-    uri = finish(result, track=track, say=notes)
-    _print(Outcome((result,), (uri,)), as_json=args.json)
+    _print(outcome, as_json=args.json)
     return 0
 
 

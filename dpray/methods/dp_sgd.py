@@ -115,7 +115,9 @@ class DPSgd:
         _check_head(classifier, data.num_classes, run)
         paid = run.ledger.pay(query)  # from here on private data may be read
         run.facts.update(
-            sampling="Poisson: every record joins every step on its own",
+            sampling="Poisson: every record joins every step on its own, at the sample rate"
+            if query.sample_rate < 1
+            else "every record in every step",
             sample_rate=query.sample_rate,
             steps=query.steps,
             clip_norm=query.clip_norm,

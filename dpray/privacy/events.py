@@ -55,6 +55,16 @@ def event_from_json(value: dict[str, Any]) -> dp.DpEvent:
     raise LedgerDamaged(f"an event of an unknown type {value['type']!r}")
 
 
+def noise_multiplier_of(event: dp.DpEvent) -> float:
+    """The noise multiplier of the one Gaussian inside a sampled or repeated event."""
+    match event:
+        case dp.GaussianDpEvent(noise_multiplier=noise):
+            return float(noise)
+        case dp.PoissonSampledDpEvent(event=inner) | dp.SelfComposedDpEvent(event=inner):
+            return noise_multiplier_of(inner)
+    raise LedgerDamaged(f"{describe(event)} has no single noise multiplier")
+
+
 def describe(event: dp.DpEvent) -> str:
     """One readable line for a person: the event in words."""
     match event:

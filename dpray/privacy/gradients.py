@@ -67,11 +67,12 @@ def noisy_gradient(
         model, example_losses, rows, params, query.clip_norm, micro_batch, backend
     )
     clipped_sum = world.sum(clipped_sum)
-    noisy_sum = clipped_sum.double()
     if query.noise_multiplier > 0.0:
-        noise = key.normals(f"{query.name}/noise", step, noisy_sum.numel())
-        noise = noise.mul_(query.noise_multiplier * query.clip_norm)
-        noisy_sum = noisy_sum.add_(noise.to(noisy_sum.device))
+        noise = key.normals(f"{query.name}/noise", step, clipped_sum.numel())
+        noise = noise.to(clipped_sum.device).mul_(query.noise_multiplier * query.clip_norm)
+        noisy_sum = noise.add_(clipped_sum)  # in float64
+    else:
+        noisy_sum = clipped_sum.double()  # the query's event says that this is not private
     noisy_mean = noisy_sum.div_(query.expected_batch_size)
 
     pieces = noisy_mean.split([p.numel() for p in params])
@@ -194,8 +195,9 @@ def _opacus_sum(
     if len(rows) == 0:
         return total
     places = total.split([p.numel() for p in params])
+    chunk = min(micro_batch, _FIRST_CHUNK) if total.device.type == "cpu" else micro_batch
     with _opacus_hooks(model, params):
-        for part in rows.split(micro_batch):
+        for part in rows.split(chunk):
             losses = example_losses(part)
             # Hooks fill p.grad_sample; `grad` instead of `backward` keeps sums out of p.grad.
             sums = torch.autograd.grad(losses.sum(), params, allow_unused=True)

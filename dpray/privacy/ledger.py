@@ -25,7 +25,12 @@ import dp_accounting as dp
 
 from dpray.errors import BudgetExceeded, CannotResume, LedgerDamaged
 from dpray.privacy.accounting import Adjacency, Budget, Cost, cost_of
-from dpray.privacy.events import describe, event_from_json, event_to_json
+from dpray.privacy.events import (
+    describe,
+    event_from_json,
+    event_to_json,
+    noise_multiplier_of,
+)
 from dpray.privacy.planning import calibrate
 from dpray.privacy.queries import PaidQuery, Q
 from dpray.storage import clear_errors, write_whole
@@ -35,8 +40,8 @@ TRAINING = "training records"
 HOLD_OUT = "hold-out records"
 
 
-def _alone() -> None:
-    pass
+def alone() -> None:
+    """There is nobody to wait for."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Ledger:
     head: str = ""
     header: dict[str, Any] = field(default_factory=dict)
     # Of N workers one writes; none may look before the charge is on that one's disk.
-    wait_for_all: Callable[[], None] = _alone
+    wait_for_all: Callable[[], None] = alone
 
     @classmethod
     def create(
@@ -144,7 +149,14 @@ class Ledger:
         return self.cost().epsilon
 
     def calibrate(self, make_query: Callable[[float], Q], *, part: str = TRAINING) -> Q:
-        """The least noisy query that what is left of the budget affords for this part."""
+        """The least noisy query that what is left of the budget affords for this part.
+
+        A query that was paid already, before a crash, comes back with the noise it was paid at.
+        """
+        name = make_query(1.0).name
+        for entry in self.entries:
+            if entry.name == name:
+                return make_query(noise_multiplier_of(entry.event))
         spent = [e.event for e in self.entries if e.part in (part, EVERY_RECORD)]
         return calibrate(make_query, self.budget, spent=spent, adjacency=self.adjacency)
 
@@ -182,15 +194,16 @@ class Ledger:
     def _append(self, entry: Entry) -> None:
         if self.path is not None:
             line, head = _chain(self.head, _entry_to_json(entry))
-            with clear_errors(self.path), open(self.path, "r+b") as file:
+            # Unbuffered: what was refused must not be tried again when the file is closed.
+            with clear_errors(self.path), open(self.path, "r+b", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 known = file.read()
                 size = len(known)
                 if not known.endswith(b"\n") or _last_digest(known) != self.head:
                     raise LedgerDamaged(f"{self.path} was changed by somebody else meanwhile")
                 try:
-                    file.write(line)
-                    file.flush()
+                    while line:
+                        line = line[file.write(line) :]
                     os.fsync(file.fileno())
                 except OSError:
                     file.truncate(size)  # leave no trace of a charge that was refused by the disk

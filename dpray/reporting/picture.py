@@ -12,10 +12,10 @@ import torch
 from dpray.contract import Classifier
 from dpray.data.datasets import load
 from dpray.data.records import Dataset
+from dpray.execute import Result
 from dpray.privacy.accounting import cost_of
 from dpray.privacy.ledger import ledger_from_json
 from dpray.privacy.queries import PoissonGradients
-from dpray.run import Result
 
 _INK, _ACCENT, _WRONG = "#22313f", "#2a7f9e", "#c0392b"
 
@@ -30,7 +30,7 @@ def draw_run(result: Result) -> None:
     dataset = load(result.spec.dataset, say=lambda text: None)
     figure = plt.figure(figsize=(12, 4.6), layout="constrained")
     figure.suptitle(_title(result), color=_INK, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    samples, confusion, budget = figure.subfigures(1, 3, width_ratios=(1.15, 1, 1))
+    samples, confusion, budget = np.asarray(figure.subfigures(1, 3, width_ratios=(1.15, 1, 1)))
     if isinstance(result.release, Classifier) and dataset.test_is_public:
         _draw_samples(samples, result.release, dataset)
         _draw_confusion(confusion.subplots(), result.release, dataset)
@@ -63,7 +63,7 @@ def _draw_samples(figure, release: Classifier, dataset: Dataset) -> None:  # typ
     for axis, row in zip(axes.flat, [*right.tolist(), *wrong.tolist()], strict=False):
         image = test.pixels[row].permute(1, 2, 0).squeeze(-1)
         axis.imshow(image, cmap="gray_r" if image.ndim == 2 else None, vmin=0, vmax=1)
-        said, true = predicted[row].item(), test.labels[row].item()
+        said, true = int(predicted[row]), int(test.labels[row])
         names = dataset.train.class_names
         label = names[said] if said == true else f"{names[said]}, is {names[true]}"
         axis.set_title(label, fontsize=7, pad=2, color=_INK if said == true else _WRONG)

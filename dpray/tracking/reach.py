@@ -23,12 +23,15 @@ _ONE_ATTEMPT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": str(_SECONDS),
 }
 _PLAIN_REASONS = (
-    ("refused", "connection refused; is the server running?"),
+    ("connection refused", "connection refused; is the server running?"),
     ("resolve|not known|No address", "its host name is not known"),
     ("timed out|timeout", "no answer in time"),
-    ("401|Unauthorized|not authenticated", "it asks for a user name and a password"),
-    ("403|Permission denied", "permission denied"),
-    ("unable to open database|No such file|Not a directory", "its folder cannot be written"),
+    ("error code 401|Unauthorized|not authenticated", "it asks for a user name and a password"),
+    ("error code 403|Permission denied", "permission denied"),
+    (
+        "unable to open database|No such file|Not a directory|File exists",
+        "its folder cannot be written",
+    ),
     ("readonly database|Read-only", "it cannot be written"),
     ("not a database", "the file is not an SQLite database"),
     ("is locked", "another process keeps it locked"),

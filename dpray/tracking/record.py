@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpray import __version__
 from dpray.errors import BadInput, NotPrivate
-from dpray.run import Result, check
+from dpray.execute import Result, check
 from dpray.runs import runs_folder
 from dpray.spec import RunSpec
 from dpray.tracking.metrics import accuracy, log_metrics, loggable

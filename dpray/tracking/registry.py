@@ -19,7 +19,7 @@ from dpray.errors import BadInput, NotPrivate, TrackingFailed, unknown
 from dpray.privacy.card import Card
 from dpray.tracking.reach import clear_failure
 from dpray.tracking.register import LOADER, PREFIX, dataset_name
-from dpray.tracking.store import connect, registry_uri, shown_uri, store_lock, tracking_uri
+from dpray.tracking.store import connect, shown_uri, store_lock, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -151,16 +151,14 @@ def promote(reference: str, alias: str = "champion", *, force: bool = False) -> 
 def load(reference: str) -> Release:
     """The release itself, rebuilt from its recipe and weights."""
     row = find(reference)
+    client = connect()
     with clear_failure(tracking_uri(), "read"), TemporaryDirectory() as folder:
-        import mlflow.artifacts
+        from mlflow.artifacts import download_artifacts
         from mlflow.models import Model
 
-        path = mlflow.artifacts.download_artifacts(
-            artifact_uri=row.uri,
-            dst_path=folder,
-            tracking_uri=tracking_uri(),
-            registry_uri=registry_uri(),
-        )
+        # Not `models:/...`: MLflow would look that up in the process's store, not the client's.
+        place = client.get_model_version_download_uri(row.name, str(row.version))
+        path = download_artifacts(artifact_uri=place, dst_path=folder, tracking_uri=tracking_uri())
         flavor = Model.load(path).flavors.get("python_function", {})
         if flavor.get("loader_module") != LOADER:
             raise BadInput(f"{row.reference} was not registered by dpray: it holds no release")

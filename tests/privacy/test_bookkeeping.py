@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 import torch
@@ -125,7 +126,9 @@ def test_bookkeeping_agrees_with_opacus_and_with_one_by_one(case: str, clip_norm
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
-def test_other_padding_modes_agree_with_one_by_one(mode: str) -> None:
+def test_other_padding_modes_agree_with_one_by_one(
+    mode: Literal["reflect", "replicate", "circular"],
+) -> None:
     model, inputs = nn.Conv2d(2, 3, 3, padding=1, padding_mode=mode), torch.randn(6, 2, 7, 6)
     losses, params = losses_of(model, inputs), list(model.parameters())
     ours = _clipped_sum(model, losses, torch.arange(6), params, 0.3, 512, "bookkeeping")

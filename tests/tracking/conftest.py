@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +12,12 @@ import torch
 from dpray import models
 from dpray.contract import Classifier
 from dpray.evaluation.metrics import Metric, Source
+from dpray.execute import Result
 from dpray.privacy.accounting import Budget
 from dpray.privacy.card import make_card
 from dpray.privacy.ledger import Ledger
 from dpray.privacy.noise import RunKey
 from dpray.privacy.queries import GaussianSum
-from dpray.run import Result
 from dpray.runs import make_folder
 from dpray.spec import RunSpec
 from dpray.tracking.store import connect
@@ -27,12 +27,16 @@ MLFLOW_VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_EXPERI
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home of its own, and a working folder that MLflow must leave empty."""
     home = tmp_path / "a home"  # the space is meant: paths become URIs
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
     for name in MLFLOW_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DPRAY_HOME", str(home))
-    return home
+    yield home
+    assert list((tmp_path / "cwd").iterdir()) == []
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 
 from dpray.errors import BadInput, NotPrivate, TrackingFailed
 from dpray.evaluation.metrics import Metric, Source
-from dpray.run import Result
+from dpray.execute import Result
 from dpray.tracking import record
 from dpray.tracking.metrics import log_metrics, loggable
 from dpray.tracking.register import model_name, register

@@ -28,7 +28,7 @@ from dpray.evaluation.metrics import Metric, Source
 from dpray.evaluation.suite import evaluate
 from dpray.pool import Pool, SerialPool
 from dpray.privacy.card import Card, make_card
-from dpray.privacy.ledger import Ledger
+from dpray.privacy.ledger import Ledger, alone
 from dpray.privacy.noise import RunKey
 from dpray.progress import Progress, silent
 from dpray.runs import RunFolder, make_folder, new_run_id, open_folder
@@ -75,7 +75,10 @@ def execute(
     say: Callable[[str], None] = lambda text: None,
     test_key: int | None = None,
 ) -> Result:
-    """Runs `spec`, or takes the run `run_id` up again where it stopped."""
+    """Runs `spec`, or takes the run `run_id` up again where it stopped.
+
+    In a process group every rank calls this; rank 0 alone touches the run's folder.
+    """
     started = time.process_time()
     method = check(spec)
     world = current_world()
@@ -85,6 +88,8 @@ def execute(
     folder = world.from_first(lambda: open_folder(run_id) if resume else make_folder(run_id, spec))
     if resume and folder.is_finished:
         return read_result(folder)
+    # Stopped before its ledger was there: nothing was charged and nothing was read.
+    resume = world.from_first(lambda: resume and folder.has_ledger())
 
     key, ledger = world.from_first(
         lambda: _open_ledger(folder, spec, dataset, resume=resume, test_key=test_key)
@@ -107,12 +112,29 @@ def execute(
     )
     torch.manual_seed(spec.seed)
     release = method.fit(shard(dataset.train, world.rank, world.size), run)
-    metrics = (*evaluate(release, dataset, run), *_costs(run, world, started))
-    result = Result(run_id, spec, release, metrics, _card(spec, dataset, run), folder)
+    cpu_seconds = _cpu_seconds(world, started)
+    ledger.wait_for_all = alone  # what is left is rank 0's: the others only hear of it
+    metrics, card = world.from_first(lambda: _judge(release, dataset, run, spec, cpu_seconds))
+    result = Result(run_id, spec, release, metrics, card, folder)
     if world.is_first:
         write_result(result)
     world.barrier()
     return result
+
+
+def _judge(
+    release: Release, dataset: Dataset, run: Run, spec: RunSpec, cpu_seconds: float
+) -> tuple[tuple[Metric, ...], Card]:
+    """Metrics and then the card, which also states what the metrics cost."""
+    metrics = [*evaluate(release, dataset, run), Metric("core_seconds", cpu_seconds, Source.COST)]
+    if math.isfinite(run.ledger.epsilon):
+        metrics.append(Metric("epsilon", run.ledger.epsilon, Source.LEDGER))
+    return tuple(metrics), _card(spec, dataset, run)
+
+
+def _cpu_seconds(world: World, started: float) -> float:
+    """Processor time of all workers so far."""
+    return float(world.sum(torch.tensor([time.process_time() - started], dtype=torch.float64)))
 
 
 def warn_of_delta(spec: RunSpec, dataset: Dataset, say: Callable[[str], None]) -> None:
@@ -149,15 +171,6 @@ def _subject(key: RunKey, spec: RunSpec, dataset: Dataset) -> dict[str, str]:
         "dataset": key.commitment(dataset.train.fingerprint),
         "settings": hashlib.sha256(settings.encode()).hexdigest(),
     }
-
-
-def _costs(run: Run, world: World, started: float) -> tuple[Metric, ...]:
-    """What the run spent: epsilon where it is finite, and processor time over all workers."""
-    seconds = float(world.sum(torch.tensor([time.process_time() - started], dtype=torch.float64)))
-    costs = [Metric("core_seconds", seconds, Source.COST)]
-    if math.isfinite(run.ledger.epsilon):
-        costs.append(Metric("epsilon", run.ledger.epsilon, Source.LEDGER))
-    return tuple(costs)
 
 
 def _card(spec: RunSpec, dataset: Dataset, run: Run) -> Card:

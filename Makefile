@@ -1,0 +1,51 @@
+# Bare `make` prints this help. `make run` and `make test` do all the set-up they need.
+.DEFAULT_GOAL := help
+.PHONY: help setup data run test check format bench clean
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+help:  ## show this help
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(STAMP)  ## make the environment and install dpray into it
+
+# torch goes first: what follows then takes the build that is there instead of another one.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "dpray needs Python 3.11: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+data: setup  ## fetch MNIST and Fashion-MNIST into the cache
+	$(BIN)/dpray data fetch mnist fashion-mnist
+
+run: setup  ## train a private classifier on MNIST at epsilon 3, and look it up again
+	$(BIN)/dpray run dp-sgd --dataset mnist --epsilon 3 --delta 1e-5
+	$(BIN)/dpray models --dataset mnist
+
+test: setup  ## lint, types and the whole suite
+	$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest
+
+check: setup  ## ruff, mypy, codespell
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/codespell dpray tests scripts tune_spaces docs README.md CHANGELOG.md
+
+format: setup  ## let ruff mend and format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup  ## the short benchmarks: one private step, one fan-out
+	$(BIN)/python scripts/bench_step.py
+	$(BIN)/python scripts/bench_fanout.py
+
+clean:  ## remove the environment and caches; runs and data stay where they are
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info

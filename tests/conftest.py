@@ -1,0 +1,63 @@
+"""Fixtures every test may use: a home of its own, tiny data, and a run to hand to a method."""
+
+import math
+
+import pytest
+import torch
+
+from dpray.checkpoints import Checkpoints
+from dpray.contract import Run
+from dpray.data.records import Images, TrainingData
+from dpray.pool import SerialPool
+from dpray.privacy.accounting import Budget
+from dpray.privacy.ledger import Ledger
+from dpray.privacy.noise import RunKey
+from dpray.progress import silent
+from dpray.world import SOLO
+
+# The suite shares its cores with Ray's processes: spinning threads would slow all of them.
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    """Nothing a test does reaches the user's own runs, models or caches of private features."""
+    monkeypatch.setenv("DPRAY_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture
+def tiny_data() -> TrainingData:
+    """Sixty 16x16 images of three classes that a straight line can tell apart."""
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 3
+    pixels = torch.rand(60, 1, 16, 16, generator=rng) * 0.3
+    for label in range(3):
+        pixels[labels == label, :, 5 * label : 5 * label + 5] += 0.6
+    return TrainingData(
+        name="tiny",
+        private=Images(pixels, labels, torch.arange(60)),
+        num_records=60,
+        class_names=("a", "b", "c"),
+        fingerprint="tiny",
+    )
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    def make(epsilon: float = 1.0, *, key: int = 0, noise_multiplier: float | None = None) -> Run:
+        return Run(
+            run_id="test",
+            ledger=Ledger(Budget(epsilon if noise_multiplier is None else math.inf, 1e-5)),
+            key=RunKey.insecure(key),
+            seed=0,
+            world=SOLO,
+            pool=SerialPool(),
+            device=torch.device("cpu"),
+            workdir=tmp_path / "private",
+            checkpoints=Checkpoints(tmp_path / "private" / "checkpoints"),
+            progress=silent,
+            noise_multiplier=noise_multiplier,
+        )
+
+    return make

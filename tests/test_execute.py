@@ -1,0 +1,222 @@
+"""`execute`: the main path, on embedded data and on the user's own."""
+
+import json
+import os
+import shutil
+import stat
+
+import numpy as np
+import pytest
+import torch
+
+from dpray.errors import BadInput, CannotResume, LedgerDamaged
+from dpray.evaluation.metrics import Source
+from dpray.execute import check, execute, read_result
+from dpray.privacy.card import Card, verify
+from dpray.runs import open_folder
+from dpray.spec import RunSpec
+
+QUICK = {"features": "pixels", "batch_size": 400, "steps": 30, "lr": 2.0}
+
+
+def spec(**words) -> RunSpec:
+    given = {"method": "dp-sgd", "dataset": "digits", "epsilon": 3.0, "settings": QUICK, **words}
+    return RunSpec(**given)
+
+
+@pytest.fixture
+def own_data(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 400)
+    images = (rng.random((400, 12, 12)) * 60 + labels[:, None, None] * 120).astype(np.uint8)
+    np.savez(tmp_path / "own.npz", images=images, labels=labels, class_names=["no", "yes"])
+    return str(tmp_path / "own.npz")
+
+
+def test_a_run_leaves_a_card_that_verifies_and_a_release_that_predicts():
+    result = execute(spec())
+    assert result.metric("test_accuracy") > 0.6
+    card = Card.read(result.folder.path / "card.json")
+    assert verify(card).recomputed == pytest.approx(result.metric("epsilon"))
+    assert card.fit_for_release
+    assert 2.9 < card.epsilon <= 3.0
+    again = read_result(result.folder)
+    pixels = torch.rand(5, 1, 28, 28)
+    assert torch.equal(again.release.predict(pixels), result.release.predict(pixels))
+
+
+def test_the_key_is_gone_when_the_run_ends_and_stands_in_no_file(monkeypatch):
+    from dpray.privacy.noise import RunKey
+
+    made = []
+    honest = RunKey.fresh.__func__
+    monkeypatch.setattr(RunKey, "fresh", classmethod(lambda c: made.append(honest(c)) or made[-1]))
+    folder = execute(spec()).folder
+    assert not folder.key.exists()
+    assert stat.S_IMODE(folder.private.stat().st_mode) == 0o700
+    secret = made[0]._secret
+    files = [p for p in folder.path.rglob("*") if p.is_file()]
+    assert len(files) >= 6
+    for path in files:
+        assert secret not in path.read_bytes()
+        assert secret.hex().encode() not in path.read_bytes()
+
+
+def test_the_users_hold_out_is_scored_by_a_paid_noisy_count(own_data):
+    result = execute(
+        spec(dataset=own_data, epsilon=1.0, delta=1e-3, settings={**QUICK, "steps": 5})
+    )
+    accuracy = next(m for m in result.metrics if m.name == "test_accuracy")
+    assert accuracy.source is Source.NOISY_HOLD_OUT
+    entries = result.card.ledger["entries"]
+    assert [e["part"] for e in entries] == ["training records", "hold-out records"]
+    assert result.card.epsilon <= 1.0
+    assert "own.npz" not in result.run_id
+
+
+def test_a_non_private_run_says_so():
+    result = execute(spec(method="sgd", epsilon=None, settings={"model": "linear", "epochs": 2}))
+    assert result.card.epsilon is None
+    assert not result.card.fit_for_release
+    assert "NO PRIVACY" in result.card.text()
+
+
+def test_fixed_noise_is_run_and_its_true_cost_stated():
+    result = execute(spec(epsilon=None, noise_multiplier=0.3))
+    assert result.card.epsilon > 20
+    assert not result.card.fit_for_release
+    assert "protects nobody" in result.card.text()
+
+
+def test_a_test_key_is_not_fit_for_release():
+    assert "test key" in execute(spec(), test_key=1).card.text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"method": "dp-sdg"}, "did you mean 'dp-sgd'"),
+        ({"settings": {"clipnorm": 1}}, "did you mean 'clip_norm'"),
+        ({"settings": {"batch_size": "many"}}, "expected int"),
+        ({"settings": {"model": "resnet"}}, "choose from"),
+        ({"epsilon": None}, "needs a budget"),
+        ({"method": "sgd", "settings": {}}, "adds no noise"),
+    ],
+)
+def test_a_wrong_specification_stops_before_anything_starts(words, message):
+    with pytest.raises(BadInput, match=message):
+        check(spec(**words))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"epsilon": 0.0}, "out of range"),
+        ({"epsilon": float("nan")}, "out of range"),
+        ({"epsilon": 21.0}, "protects nobody"),
+        ({"delta": 0.0}, "between 0 and 1"),
+        ({"noise_multiplier": 1.0}, "not both"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(words, message):
+    with pytest.raises(BadInput, match=message):
+        spec(**words)
+
+
+def test_a_specification_goes_to_json_and_back():
+    original = spec(seed=4, insist=True, epsilon=30.0)
+    assert RunSpec.from_json(json.loads(json.dumps(original.to_json()))) == original
+    with pytest.raises(BadInput, match="no field"):
+        RunSpec.from_json({"metod": "x"})
+
+
+def test_a_delta_above_one_over_n_is_warned_of():
+    said = []
+    execute(spec(delta=1e-2), say=said.append)
+    assert any("above 1/N" in line for line in said)
+
+
+class Stop(Exception):
+    pass
+
+
+def interrupted_run(monkeypatch, **words):
+    """A run that dies after its third checkpoint, as a kill would end it."""
+    from dpray.checkpoints import Checkpoints
+    from dpray.methods import dp_sgd
+
+    monkeypatch.setattr(dp_sgd, "_SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    honest = Checkpoints.save
+
+    def save(self, stage, checkpoint):
+        honest(self, stage, checkpoint)
+        if checkpoint.step == 3:
+            raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", save)
+        with pytest.raises(Stop):
+            execute(spec(**words), run_id="stopped", test_key=1)
+    return open_folder("stopped")
+
+
+def test_a_resumed_run_ends_with_the_weights_of_an_undisturbed_one(monkeypatch):
+    whole = execute(spec(), test_key=1)
+    folder = interrupted_run(monkeypatch)
+    charged = folder.ledger.read_text()
+    result = execute(folder.read_spec(), run_id="stopped", resume=True)
+    assert folder.ledger.read_text() == charged
+    for name, value in whole.release.module.state_dict().items():
+        assert torch.equal(value, result.release.module.state_dict()[name])
+
+
+def test_a_truncated_checkpoint_falls_back_to_the_one_before_it(monkeypatch):
+    whole = execute(spec(), test_key=1)
+    folder = interrupted_run(monkeypatch)
+    newest = sorted(folder.checkpoints.iterdir())[-1]
+    os.truncate(newest, newest.stat().st_size // 2)
+    said = []
+    result = execute(folder.read_spec(), run_id="stopped", resume=True, say=said.append)
+    assert [line for line in said if "damaged" in line and newest.name in line]
+    for name, value in whole.release.module.state_dict().items():
+        assert torch.equal(value, result.release.module.state_dict()[name])
+
+
+def test_changed_data_on_resume_are_refused(monkeypatch, own_data):
+    folder = interrupted_run(monkeypatch, dataset=own_data, delta=1e-3)
+    with np.load(own_data) as arrays:
+        changed = {name: arrays[name].copy() for name in arrays.files}
+    changed["images"][0] ^= 1
+    np.savez(own_data, **changed)
+    with pytest.raises(CannotResume, match="the dataset changed"):
+        execute(folder.read_spec(), run_id="stopped", resume=True)
+
+
+def test_changed_settings_on_resume_are_refused(monkeypatch):
+    interrupted_run(monkeypatch)
+    with pytest.raises(CannotResume, match="the settings changed"):
+        execute(spec(epsilon=8.0), run_id="stopped", resume=True)
+
+
+def test_a_damaged_or_foreign_ledger_is_refused(monkeypatch):
+    folder = interrupted_run(monkeypatch)
+    original = folder.ledger.read_bytes()
+    folder.ledger.write_bytes(original.replace(b"repeated", b"repaeted"))
+    with pytest.raises(LedgerDamaged):
+        execute(folder.read_spec(), run_id="stopped", resume=True)
+    other = execute(spec(seed=9))
+    shutil.copy(other.folder.ledger, folder.ledger)
+    with pytest.raises((CannotResume, LedgerDamaged)):
+        execute(folder.read_spec(), run_id="stopped", resume=True)
+
+
+def test_a_finished_run_is_not_run_again():
+    first = execute(spec(), run_id="done")
+    again = execute(first.spec, run_id="done", resume=True)
+    assert again.metric("core_seconds") == first.metric("core_seconds")
+
+
+def test_an_unknown_run_names_the_latest():
+    execute(spec(), run_id="known")
+    with pytest.raises(CannotResume, match="known"):
+        open_folder("unknown")

@@ -1,0 +1,142 @@
+"""The contract every method signs: a new method is tested by being in the folder."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from dpray import methods
+from dpray.checkpoints import Checkpoint
+from dpray.contract import Classifier, load_release
+from dpray.data.records import Images
+from dpray.errors import BadInput, BudgetExceeded
+from dpray.privacy.card import make_card
+
+# Settings that make a method quick on sixty tiny images.
+TINY = {
+    "dp-sgd": {"model": "linear", "features": "pixels", "batch_size": 20, "steps": 8},
+    "sgd": {"model": "linear", "epochs": 2, "batch_size": 20},
+}
+PRIVATE = [name for name, kind in methods.table().items() if kind.private]
+
+
+def test_every_method_has_tiny_settings():
+    assert set(TINY) == set(methods.table())
+
+
+@pytest.mark.parametrize("name", methods.table())
+def test_the_name_is_the_files_name_and_a_frozen_dataclass(name):
+    kind = methods.find(name)
+    assert kind.__module__ == f"dpray.methods.{name.replace('-', '_')}"
+    assert dataclasses.is_dataclass(kind)
+    assert kind.summary
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        kind().lr = 5.0
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_it_spends_no_more_than_its_budget_and_nearly_all_of_it(name, tiny_data, make_run):
+    run = make_run(epsilon=1.0)
+    methods.find(name)(**TINY[name]).fit(tiny_data, run)
+    assert 0.99 < run.ledger.epsilon <= 1.0
+
+
+@pytest.mark.parametrize("name", methods.table())
+def test_its_release_comes_back_from_disk_as_it_was(name, tiny_data, make_run, tmp_path):
+    private = methods.find(name).private
+    run = make_run(epsilon=1.0) if private else make_run(noise_multiplier=1.0)
+    release = methods.find(name)(**TINY[name]).fit(tiny_data, run)
+    release.save(tmp_path / "release")
+    assert {p.name for p in (tmp_path / "release").iterdir()} == {
+        "release.json",
+        "weights.safetensors",
+    }
+    again = load_release(tmp_path / "release")
+    assert isinstance(release, Classifier)
+    assert isinstance(again, Classifier)
+    pixels = tiny_data.private.pixels
+    assert torch.equal(again.probabilities(pixels), release.probabilities(pixels))
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_replay_with_the_same_key_is_the_same_release(name, tiny_data, make_run):
+    first, again = (
+        methods.find(name)(**TINY[name]).fit(tiny_data, make_run(key=3)) for _ in range(2)
+    )
+    other = methods.find(name)(**TINY[name]).fit(tiny_data, make_run(key=4))
+    for key, value in first.module.state_dict().items():
+        assert torch.equal(value, again.module.state_dict()[key])
+        assert not torch.equal(value, other.module.state_dict()[key])
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_its_card_can_be_computed_again(name, tiny_data, make_run):
+    run = make_run(epsilon=2.0)
+    methods.find(name)(**TINY[name]).fit(tiny_data, run)
+    run.ledger.header = {
+        "epsilon": 2.0, "delta": 1e-5, "adjacency": run.ledger.adjacency.value,
+    }  # fmt: skip
+    card = make_card(
+        run_id="r", method=name, dataset="tiny", ledger=run.ledger, facts=run.facts, public={}
+    )
+    value = {**card.ledger}
+    assert len(value["entries"]) == len(run.ledger.entries)
+    assert card.epsilon == pytest.approx(run.ledger.epsilon)
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_it_reads_nothing_when_the_budget_is_refused(name, tiny_data, make_run):
+    run = make_run(epsilon=1.0)
+    run.noise_multiplier = 0.05  # far over the budget
+
+    class OnlyAShape:
+        """Reading anything but the shape, which is public, is an error."""
+
+        shape = tiny_data.private.pixels.shape
+
+    private = Images(OnlyAShape(), OnlyAShape(), OnlyAShape())
+    hidden = dataclasses.replace(tiny_data, private=private)
+    with pytest.raises(BudgetExceeded, match="would bring epsilon"):
+        methods.find(name)(**TINY[name]).fit(hidden, run)
+    assert run.ledger.entries == []
+
+
+def test_dp_sgd_goes_on_from_a_checkpoint_to_the_same_weights(tiny_data, make_run, monkeypatch):
+    from dpray.methods import dp_sgd
+
+    whole = methods.find("dp-sgd")(**TINY["dp-sgd"]).fit(tiny_data, make_run(key=5))
+    monkeypatch.setattr(dp_sgd, "_SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    run = make_run(key=5)
+    saves: list[Checkpoint] = []
+    honest = run.checkpoints.save
+
+    def stop_after_four(stage, checkpoint):
+        honest(stage, checkpoint)
+        saves.append(checkpoint)
+        if checkpoint.step == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.checkpoints, "save", stop_after_four)
+    with pytest.raises(KeyboardInterrupt):
+        methods.find("dp-sgd")(**TINY["dp-sgd"]).fit(tiny_data, run)
+    resumed = make_run(key=5)
+    resumed.ledger = run.ledger
+    release = methods.find("dp-sgd")(**TINY["dp-sgd"]).fit(tiny_data, resumed)
+    assert len(resumed.ledger.entries) == 1
+    for key, value in whole.module.state_dict().items():
+        assert torch.equal(value, release.module.state_dict()[key])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"steps": 5, "epochs": 1.0}, "not both"),
+        ({"batch_size": 0}, "at least 1"),
+        ({"clip_norm": 0.0}, "above 0"),
+        ({"averaging": 1.0}, "below 1"),
+        ({"epochs": 0.0}, "train nothing"),
+    ],
+)
+def test_dp_sgd_refuses_settings_that_make_no_sense(settings, words):
+    with pytest.raises(BadInput, match=words):
+        methods.find("dp-sgd")(**settings).plan(1000)
