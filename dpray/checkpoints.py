@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,7 @@ from dpray.storage import private_folder, write_whole
 from dpray.world import SOLO, World
 
 _KEPT = 2
+_SECONDS_BETWEEN = 10.0
 
 
 def _say_on_stderr(text: str) -> None:
@@ -48,6 +51,12 @@ class Checkpoints:
         self.folder = folder
         self.world = world
         self.say = say
+        self.seconds = float(os.environ.get("DPRAY_CHECKPOINT_SECONDS", _SECONDS_BETWEEN))
+        self.saved_at = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether enough work was done since the last one to be worth a checkpoint."""
+        return self.world.is_first and time.monotonic() - self.saved_at >= self.seconds
 
     def save(self, stage: str, checkpoint: Checkpoint) -> None:
         if not self.world.is_first:
@@ -64,6 +73,7 @@ class Checkpoints:
         write_whole(path, hashlib.sha256(content).digest() + content)
         for old in self._files(stage)[:-_KEPT]:
             old.unlink(missing_ok=True)
+        self.saved_at = time.monotonic()
 
     def latest(self, stage: str, *, ledger_head: str) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None. Says so when a damaged one is passed by."""

@@ -60,6 +60,10 @@ class Method(Protocol):
     name: ClassVar[str]
     private: ClassVar[bool]
 
+    def check(self, data: TrainingData) -> None:
+        """Refuses settings that cannot work on such data, before anything is charged or read."""
+        ...
+
     def fit(self, data: TrainingData, run: Run) -> Release: ...
 
 

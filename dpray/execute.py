@@ -83,6 +83,7 @@ def execute(
     method = check(spec)
     world = current_world()
     dataset = load(spec.dataset, say=say)
+    method.check(dataset.train)
     warn_of_delta(spec, dataset, say)
     run_id = world.from_first(lambda: run_id or new_run_id(spec))
     folder = world.from_first(lambda: open_folder(run_id) if resume else make_folder(run_id, spec))

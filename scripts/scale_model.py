@@ -27,7 +27,7 @@ PIXELS, CLASSES, LATENT = 784, 10, 8
 
 @dataclass(frozen=True)
 class Costs:
-    """Prices in seconds. The names say where they come from in `MEASURED` and `ASSUMED`."""
+    """Prices in seconds; `statements` says which are measured and which assumed."""
 
     task: float  # of work, on one core
     slowest: float  # how many times the median the slowest of the timed tasks took

@@ -143,9 +143,8 @@ class Stop(Exception):
 def interrupted_run(monkeypatch, **words):
     """A run that dies after its third checkpoint, as a kill would end it."""
     from dpray.checkpoints import Checkpoints
-    from dpray.methods import dp_sgd
 
-    monkeypatch.setattr(dp_sgd, "_SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    monkeypatch.setenv("DPRAY_CHECKPOINT_SECONDS", "0")
     honest = Checkpoints.save
 
     def save(self, stage, checkpoint):

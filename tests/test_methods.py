@@ -102,10 +102,8 @@ def test_it_reads_nothing_when_the_budget_is_refused(name, tiny_data, make_run):
 
 
 def test_dp_sgd_goes_on_from_a_checkpoint_to_the_same_weights(tiny_data, make_run, monkeypatch):
-    from dpray.methods import dp_sgd
-
     whole = methods.find("dp-sgd")(**TINY["dp-sgd"]).fit(tiny_data, make_run(key=5))
-    monkeypatch.setattr(dp_sgd, "_SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    monkeypatch.setenv("DPRAY_CHECKPOINT_SECONDS", "0")
     run = make_run(key=5)
     saves: list[Checkpoint] = []
     honest = run.checkpoints.save

@@ -37,7 +37,8 @@ ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 # What never travels with a job, in the language of .gitignore. Packages lie unencrypted on the
 # head and whoever has the token can fetch them, so images and keys stay where they are.
 EXCLUDES = (
-    *(".git", ".venv", "data", "mlruns", "mlflow.db", "private", "*.npz", "*.npy", "*.pt"),
+    *("/data", "/mlruns", "/mlflow.db"),  # at the top alone: packages have modules of data
+    *(".git", ".venv", "private", "*.npz", "*.npy", "*.pt"),
     *(".env", "*.pem", "*.key", "auth_token", ".ssh", ".aws", ".kube"),
     *("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"),
 )
@@ -198,6 +199,8 @@ def connect(address: str | None = None) -> JobServer:
     for name in ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("ray._private.runtime_env.packaging").setLevel(logging.WARNING)
+    # It warns of leaving out .git and .venv, which is what `EXCLUDES` asks for.
+    logging.getLogger("ray._private.runtime_env.working_dir").setLevel(logging.ERROR)
     with _job_address(address):
         return JobServer(address, version, JobSubmissionClient(address, headers=headers))
 

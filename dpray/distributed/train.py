@@ -35,7 +35,8 @@ from dpray.world import current_world
 
 _RETRIES = 3
 # What a worker needs to find the same data and the same run folder as the driver.
-_PASSED_ON = ("DPRAY_HOME", "DPRAY_CACHE", "DPRAY_DATA")
+_FOLDERS = ("DPRAY_HOME", "DPRAY_CACHE", "DPRAY_DATA")
+_SETTINGS = ("DPRAY_CHECKPOINT_SECONDS",)
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ def train(
     test_key: int | None = None,
 ) -> Result:
     """Runs `spec` on Ray Train workers and reads the finished run back."""
-    check(spec)
-    load(spec.dataset, say=say)  # what is wrong with the data is said here, not by a worker
+    # What is wrong with the settings or the data is said here, before any worker is started.
+    check(spec).check(load(spec.dataset, say=say).train)
     run_id = run_id or new_run_id(spec)
     folder = open_folder(run_id) if resume else RunFolder(runs_folder() / run_id)
     if resume and folder.is_finished:
@@ -78,7 +79,7 @@ def train(
         "spec": spec.to_json(),
         "run_id": run_id,
         "threads": max(1, int(cpus)),
-        "environment": {k: os.path.abspath(os.environ[k]) for k in _PASSED_ON if k in os.environ},
+        "environment": _environment(),
         "test_key": test_key,
     }
     trainer = TorchTrainer(
@@ -127,6 +128,11 @@ def _share(cluster: Cluster, where: Where) -> tuple[float, float]:
         workers=where.workers, cpus_per_worker=cpus, gpus_per_worker=gpus, wait=where.wait
     )
     return cpus, gpus
+
+
+def _environment() -> dict[str, str]:
+    folders = {k: os.path.abspath(os.environ[k]) for k in _FOLDERS if k in os.environ}
+    return folders | {k: os.environ[k] for k in _SETTINGS if k in os.environ}
 
 
 def _work(config: dict[str, Any]) -> None:

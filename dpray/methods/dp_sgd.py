@@ -8,7 +8,6 @@ Weight averaging and everything else after it is post-processing.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeVar
 
@@ -22,13 +21,12 @@ from dpray.contract import Classifier, Run
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
 from dpray.methods import register
-from dpray.models.classifiers import Features, Head, ImageClassifier
+from dpray.models.classifiers import Features, Head, ImageClassifier, make_features, make_head
 from dpray.models.features import private_features
 from dpray.privacy.gradients import noisy_gradient
 from dpray.privacy.preflight import preflight
 from dpray.privacy.queries import PoissonGradients
 
-_SECONDS_BETWEEN_CHECKPOINTS = 10.0
 T = TypeVar("T")
 
 
@@ -100,6 +98,10 @@ class DPSgd:
             raise BadInput(f"{steps} steps train nothing: raise epochs or steps")
         return Plan(batch_size, steps, clip_norm, lr, averaging)
 
+    def check(self, data: TrainingData) -> None:
+        self.plan(data.num_records)
+        make_head(self.model, make_features(self.features, data.shape).out_shape, 2)
+
     def fit(self, data: TrainingData, run: Run) -> Classifier:
         plan = self.plan(data.num_records)
         query = _query(plan, data, run)
@@ -143,7 +145,6 @@ class DPSgd:
         optimizer = self._optimizer(head, plan.lr)
         kept: dict[str, nn.Module] = {"head": head, "average": average.head}
         first = _restore(run, kept, optimizer)
-        saved_at = time.monotonic()
         with run.progress("dp-sgd", query.steps) as bar:
             bar.advance(first)
             bar.note(f"epsilon {run.ledger.epsilon:.3g} charged, delta {run.ledger.budget.delta:g}")
@@ -161,10 +162,9 @@ class DPSgd:
                 optimizer.step()
                 _average_(average.head, head, step, plan.averaging)
                 bar.advance()
-                if time.monotonic() - saved_at > _SECONDS_BETWEEN_CHECKPOINTS:
+                if run.checkpoints.due():
                     tensors = pack(kept, optimizer)
                     run.checkpoints.save("train", Checkpoint(step + 1, tensors, run.ledger.head))
-                    saved_at = time.monotonic()
         return Classifier(
             model="image-classifier",
             arguments=arguments,

@@ -17,7 +17,7 @@ from dpray.contract import Classifier, Run
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
 from dpray.methods import register
-from dpray.models.classifiers import Features, Head, ImageClassifier
+from dpray.models.classifiers import Features, Head, ImageClassifier, make_features, make_head
 from dpray.models.features import private_features
 
 
@@ -44,9 +44,12 @@ class Sgd:
     epochs: int = 6
     lr: float = 1e-3
 
-    def fit(self, data: TrainingData, run: Run) -> Classifier:
+    def check(self, data: TrainingData) -> None:
         if self.batch_size < 1 or self.epochs < 1 or self.lr <= 0:
             raise BadInput("batch_size and epochs must be at least 1, and lr above 0")
+        make_head(self.model, make_features(self.features, data.shape).out_shape, 2)
+
+    def fit(self, data: TrainingData, run: Run) -> Classifier:
         arguments = {
             "model": self.model,
             "features": self.features,

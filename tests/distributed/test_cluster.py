@@ -23,9 +23,9 @@ from dpray.errors import ClusterFailed
 TOKEN = "a" * 64
 CONNECT = """
 import sys, time
-started = time.monotonic()
 from dpray.distributed.cluster import connect, disconnect
 from dpray.errors import ClusterFailed
+started = time.monotonic()
 try:
     cluster = connect(*sys.argv[1:])
     print(f"{cluster.resources()}, local={cluster.local}", file=sys.stderr)

@@ -340,18 +340,31 @@ def test_private_files_stay_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     project = tmp_path / "project"
     monkeypatch.setenv("DPRAY_HOME", str(project / "my runs"))
     monkeypatch.setenv("DPRAY_CACHE", str(tmp_path / "cache"))
-    kept = ["code.py", "cluster/runtime_env.yaml"]
-    private = ["my runs/r/spec.json", "x/private/key", "faces.npz", ".git/config", "a/id.pem"]
+    kept = ["code.py", "package/data/files.py", "cluster/runtime_env.yaml"]
+    private = ["my runs/r/spec.json", "x/private/key", "faces.npz", "data/x", "a/id.pem"]
     for name in (*kept, *private):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text("")
     (project / "cluster/runtime_env.yaml").write_text("env_vars: {A: '1'}\nexcludes: [other]\n")
     runtime_env = jobs.make_runtime_env(project, {"B": "2"})
     assert runtime_env["env_vars"] == {"A": "1", "B": "2"}
+    assert packed(project, runtime_env["excludes"], tmp_path) == sorted(kept)
+
+
+def test_dpray_itself_is_sent_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPRAY_HOME", str(tmp_path / "home"))
+    root = Path(__file__).parents[2]
+    sent = packed(root, jobs.make_runtime_env(root, {})["excludes"], tmp_path)
+    modules = [str(path.relative_to(root)) for path in (root / "dpray").rglob("*.py")]
+    assert set(modules) <= set(sent)
+    assert not [name for name in sent if name.startswith((".venv", ".git/"))]
+
+
+def packed(folder: Path, excludes: list[str], tmp_path: Path) -> list[str]:
+    """The files of the package that Ray makes of a folder."""
     package = tmp_path / "package.zip"
-    create_package(str(project), package, include_gitignore=True, excludes=runtime_env["excludes"])
-    names = [name for name in ZipFile(package).namelist() if not name.endswith("/")]
-    assert sorted(names) == sorted(kept)
+    create_package(str(folder), package, include_gitignore=True, excludes=excludes)
+    return sorted(name for name in ZipFile(package).namelist() if not name.endswith("/"))
 
 
 def test_a_folder_that_holds_everything_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:

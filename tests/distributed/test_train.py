@@ -1,0 +1,162 @@
+"""Runs on Ray Train workers: the same weights on any number of them, and after any death."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from dpray.distributed import cluster
+from dpray.distributed.train import Where, train
+from dpray.errors import BadInput, CannotResume, ClusterFailed
+from dpray.execute import execute
+from dpray.runs import RunFolder, runs_folder
+from dpray.spec import RunSpec
+
+QUICK = {"features": "pixels", "batch_size": 300, "steps": 60, "lr": 2.0}
+# Long enough to be killed in the middle of, with a checkpoint every fraction of a second.
+LONG = {**QUICK, "steps": 1500}
+
+
+def spec(settings: dict = QUICK, **words) -> RunSpec:
+    return RunSpec(**{"method": "dp-sgd", "dataset": "digits", "epsilon": 3.0, **words},
+                   settings=settings)  # fmt: skip
+
+
+def same_weights(ours, reference, tolerance: float = 1e-5) -> bool:
+    pairs = zip(
+        ours.release.module.state_dict().values(),
+        reference.release.module.state_dict().values(),
+        strict=True,
+    )
+    return all(torch.allclose(a, b, atol=tolerance, rtol=1e-4) for a, b in pairs)
+
+
+def ledger_events(result) -> list:
+    return result.card.ledger["entries"]
+
+
+@pytest.fixture
+def three_cpus(no_ray):
+    """Three logical processors: placement counts them, the machine need not have them."""
+    return cluster.connect("local", num_cpus=3, object_store_memory=100 * 2**20)
+
+
+@pytest.fixture
+def many_checkpoints(monkeypatch):
+    monkeypatch.setenv("DPRAY_CHECKPOINT_SECONDS", "0.2")
+
+
+def wait_for_checkpoint(folder: RunFolder, alive=lambda: True) -> None:
+    deadline = time.monotonic() + 120
+    while not list(folder.checkpoints.glob("train-*")):
+        assert time.monotonic() < deadline, "no checkpoint within two minutes"
+        assert alive()
+        time.sleep(0.05)
+
+
+def test_one_two_and_three_workers_give_the_same_weights_and_the_same_ledger(three_cpus):
+    here = execute(spec(), test_key=7)
+    for workers in (1, 2, 3):
+        result = train(spec(), Where(workers=workers), test_key=7)
+        assert same_weights(result, here), f"{workers} workers"
+        assert ledger_events(result) == ledger_events(here)
+        assert result.metric("test_accuracy") == pytest.approx(
+            here.metric("test_accuracy"), abs=0.01
+        )
+    assert not same_weights(train(spec(), Where(workers=2), test_key=8), here)
+
+
+def test_empty_local_batches_keep_the_ranks_in_step(local_ray):
+    # Two records a step over two workers: most steps leave one of them with nothing.
+    sparse = {**QUICK, "batch_size": 2, "steps": 40}
+    here = execute(spec(sparse), test_key=7)
+    result = train(spec(sparse), Where(workers=2), test_key=7)
+    assert same_weights(result, here)
+
+
+def test_a_worker_killed_in_mid_step_costs_no_budget_and_changes_no_weight(
+    local_ray, many_checkpoints
+):
+    undisturbed = execute(spec(LONG), test_key=7)
+    folder = RunFolder(runs_folder() / "killed")
+    killed = []
+
+    def kill_a_worker() -> None:
+        wait_for_checkpoint(folder)
+        workers = [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if any("RayTrainWorker" in word for word in process.info["cmdline"] or [])
+        ]
+        killed.append(workers[-1].pid)
+        os.kill(workers[-1].pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_a_worker)
+    killer.start()
+    result = train(spec(LONG), Where(workers=2), run_id="killed", test_key=7)
+    killer.join()
+    assert len(killed) == 1
+    assert same_weights(result, undisturbed)
+    assert ledger_events(result) == ledger_events(undisturbed)
+    assert result.card.epsilon <= 3.0
+    print(f"kills 1, budget lost 0, charged steps {ledger_events(result)[0]['steps']}")
+
+
+def test_a_killed_driver_is_resumed_to_the_same_weights(no_ray, many_checkpoints):
+    undisturbed = execute(spec(LONG), test_key=7)
+    folder = RunFolder(runs_folder() / "orphan")
+    script = (
+        "from test_train import *; train(spec(LONG), Where(workers=1), run_id='orphan', test_key=7)"
+    )
+    driver = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        start_new_session=True,
+    )
+    wait_for_checkpoint(folder, lambda: driver.poll() is None)
+    driver.kill()
+    driver.wait()
+    charged = folder.ledger.read_bytes()
+    time.sleep(2)  # its Ray goes down with it
+    result = train(spec(LONG), Where(workers=2), run_id="orphan", resume=True)
+    assert same_weights(result, undisturbed)
+    assert folder.ledger.read_bytes() == charged
+
+
+def test_more_workers_or_gpus_than_there_are_is_one_line_and_charges_nothing(local_ray):
+    for where in (Where(workers=50), Where(workers=1, gpus_per_worker=1)):
+        with pytest.raises(ClusterFailed, match="the cluster has 2 cpus, 0 gpus on 1 node"):
+            train(spec(), where)
+    assert not list(runs_folder().glob("*/private/ledger.jsonl"))
+
+
+def test_what_a_worker_refuses_arrives_as_itself(local_ray, monkeypatch):
+    from dpray.checkpoints import Checkpoints
+
+    class Stop(Exception):
+        pass
+
+    def stop(self, stage, checkpoint):
+        raise Stop
+
+    monkeypatch.setenv("DPRAY_CHECKPOINT_SECONDS", "0")
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", stop)
+        with pytest.raises(Stop):
+            execute(spec(), run_id="stopped", test_key=7)
+    with pytest.raises(CannotResume, match="the settings changed"):
+        train(spec(epsilon=8.0), Where(workers=2), run_id="stopped", resume=True)
+
+
+def test_settings_that_cannot_work_are_refused_before_ray_is_asked():
+    with pytest.raises(BadInput, match="above 0"):
+        train(spec({**QUICK, "lr": -1.0}), Where(address="127.0.0.1:1"))
+    with pytest.raises(BadInput, match="at least 1"):
+        Where(workers=0)
