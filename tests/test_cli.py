@@ -93,6 +93,8 @@ def test_looking_around_works(words, capsys):
         ([*RUN, "--set", "lr=-1"], "above 0"),
         ([*RUN, "--runs", "0"], "--runs"),
         ([*RUN, "--workers", "2"], "need --on ray"),
+        ([*RUN, "--on", "ray", "--workers", "0"], "--workers"),
+        ([*RUN, "--on", "ray", "--address", "127.0.0.1:1", "--no-tracking"], "127.0.0.1:1"),
         (["run", "sgd", "--dataset", "digits", "--epsilon", "1"], "adds no noise"),
         (["run", "--spec", "no-such.json"], "no-such.json"),
         (["resume", "no-such-run"], "no run"),

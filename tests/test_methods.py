@@ -11,6 +11,7 @@ from dpray.contract import Classifier, load_release
 from dpray.data.records import Images
 from dpray.errors import BadInput, BudgetExceeded
 from dpray.privacy.card import make_card
+from dpray.privacy.queries import PaidQuery
 
 # Settings that make a method quick on sixty tiny images.
 TINY = {
@@ -67,6 +68,22 @@ def test_a_replay_with_the_same_key_is_the_same_release(name, tiny_data, make_ru
     for key, value in first.module.state_dict().items():
         assert torch.equal(value, again.module.state_dict()[key])
         assert not torch.equal(value, other.module.state_dict()[key])
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_it_asks_as_often_as_it_paid_for(name, tiny_data, make_run, monkeypatch):
+    asked = []
+    honest = PaidQuery.check
+
+    def count(self, step):
+        asked.append((self.query.name, step))
+        honest(self, step)
+
+    monkeypatch.setattr(PaidQuery, "check", count)
+    run = make_run(epsilon=1.0)
+    methods.find(name)(**TINY[name]).fit(tiny_data, run)
+    paid = [(entry.name, step) for entry in run.ledger.entries for step in range(entry.steps)]
+    assert sorted(asked) == sorted(paid)
 
 
 @pytest.mark.parametrize("name", PRIVATE)

@@ -174,6 +174,10 @@ def _with_halved_noise(event: dp.DpEvent) -> dp.DpEvent:
             return dp.ComposedDpEvent([_with_halved_noise(e) for e in inner])
         case dp.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
             return dp.PoissonSampledDpEvent(rate, _with_halved_noise(inner))
+        case dp.SampledWithoutReplacementDpEvent(
+            source_dataset_size=size, sample_size=count, event=inner
+        ):
+            return dp.SampledWithoutReplacementDpEvent(size, count, _with_halved_noise(inner))
     return event
 
 
