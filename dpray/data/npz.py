@@ -8,8 +8,10 @@ file is never unpickled.
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,8 +77,7 @@ def read_npz(path: Path) -> OwnRecords:
     if "ids" in arrays:
         ids = _ids(where, arrays["ids"], len(pixels))
     else:
-        ids = np.arange(len(pixels), dtype=np.int64)
-        notes.append("no ids given: the row number of a record is its id")
+        ids = content_ids(pixels, labels)
     test = None
     if test_pixels is not None and test_labels is not None:
         test = StoredImages(test_pixels, test_labels, _unused_ids(ids, len(test_pixels)))
@@ -200,6 +201,23 @@ def _ids(where: str, array: np.ndarray, num_images: int) -> np.ndarray:
     if len(np.unique(array)) < num_images:
         raise BadData(f"{where}: ids hold a number twice; expected all different")
     return array.astype(np.int64)
+
+
+def content_ids(pixels: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Ids from what a record holds, where the file gives none.
+
+    A row number would not do: taking one row out would give every later record another id,
+    and move some of them between training and hold-out. Equal records are counted apart, so
+    the id of a record depends on the records equal to it and on no other.
+    """
+    seen: Counter[bytes] = Counter()
+    ids = np.empty(len(labels), dtype=np.int64)
+    for row, (image, label) in enumerate(zip(np.ascontiguousarray(pixels), labels, strict=True)):
+        content = hashlib.blake2b(image.tobytes() + int(label).to_bytes(8, "little")).digest()
+        seen[content] += 1
+        copy = hashlib.blake2b(content + seen[content].to_bytes(8, "little"), digest_size=8)
+        ids[row] = int.from_bytes(copy.digest(), "little") >> 1
+    return ids
 
 
 def _unused_ids(taken: np.ndarray, count: int) -> np.ndarray:

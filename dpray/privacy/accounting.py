@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -236,4 +237,7 @@ def prv_epsilon(*, noise_multiplier: float, sample_rate: float, steps: int, delt
 
     accountant = PRVAccountant()
     accountant.history = [(noise_multiplier, sample_rate, steps)]
-    return float(accountant.get_epsilon(delta=delta))
+    with warnings.catch_warnings():
+        # It looks for its grid by RDP and warns of a loose start: the result is not concerned.
+        warnings.filterwarnings("ignore", message="Optimal order is the")
+        return float(accountant.get_epsilon(delta=delta))

@@ -17,6 +17,9 @@ IMAGES = RANDOM.integers(0, 256, (60, 8, 9), dtype=np.uint8)
 LABELS = np.arange(60) % 3
 
 
+ROWS = np.arange(60)
+
+
 def saved(folder: Path, **changes: Any) -> str:
     """The path of a good file with some arrays changed; None takes one away."""
     arrays = {"images": IMAGES, "labels": LABELS, **changes}
@@ -26,7 +29,7 @@ def saved(folder: Path, **changes: Any) -> str:
 
 
 def test_records_are_kept_or_held_out_and_never_lost(tmp_path: Path) -> None:
-    dataset = load(saved(tmp_path))
+    dataset = load(saved(tmp_path, ids=ROWS))
     ids = torch.cat([dataset.train.private.ids, dataset.test.ids])
     assert ids.sort().values.tolist() == list(range(60))
     assert not dataset.test_is_public
@@ -72,7 +75,7 @@ def test_a_declared_test_part_is_public_and_noted(tmp_path: Path) -> None:
 def test_all_usual_layouts_become_channels_first_floats(
     tmp_path: Path, images: np.ndarray, shape: tuple[int, int, int]
 ) -> None:
-    data = load(saved(tmp_path, images=images)).train
+    data = load(saved(tmp_path, images=images, ids=ROWS)).train
     assert data.shape == shape
     assert data.private.pixels.dtype == torch.float32
     expected = torch.tensor(IMAGES[data.private.ids] / 255.0).float()
@@ -87,11 +90,11 @@ def test_given_ids_decide_the_hold_out_whatever_the_order(tmp_path: Path) -> Non
 
 
 def test_the_fingerprint_follows_the_contents(tmp_path: Path) -> None:
-    first = load(saved(tmp_path)).train
-    assert load(saved(tmp_path)).train.fingerprint == first.fingerprint
+    first = load(saved(tmp_path, ids=ROWS)).train
+    assert load(saved(tmp_path, ids=ROWS)).train.fingerprint == first.fingerprint
     changed = IMAGES.copy()
     changed[first.private.ids[0], 0, 0] ^= 1
-    assert load(saved(tmp_path, images=changed)).train.fingerprint != first.fingerprint
+    assert load(saved(tmp_path, images=changed, ids=ROWS)).train.fingerprint != first.fingerprint
 
 
 BAD = [
@@ -158,3 +161,24 @@ def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
         load(str(tmp_path / "nothing.npz"))
     with pytest.raises(BadData, match="no file or folder"):
         load("/" + "x" * 5000)
+
+
+def test_without_ids_taking_a_record_out_of_the_file_moves_no_other(tmp_path):
+    rng = np.random.default_rng(1)
+    images = rng.integers(0, 256, (200, 6, 6), dtype=np.uint8)
+    images[50] = images[3]  # equal records must still be told apart
+    labels = np.arange(200) % 2
+    labels[50] = labels[3]
+
+    def sides(rows):
+        np.savez(tmp_path / "x.npz", images=images[rows], labels=labels[rows])
+        dataset = load(str(tmp_path / "x.npz"))
+        return set(dataset.train.private.ids.tolist()), set(dataset.test.ids.tolist())
+
+    train, test = sides(np.arange(200))
+    assert len(train | test) == 200
+    for gone in (0, 57, 199):
+        fewer_train, fewer_test = sides(np.delete(np.arange(200), gone))
+        assert fewer_train <= train
+        assert fewer_test <= test
+        assert len(fewer_train | fewer_test) == 199
