@@ -12,6 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,40 +88,42 @@ def execute(
     warn_of_delta(spec, dataset, say)
     run_id = world.from_first(lambda: run_id or new_run_id(spec))
     folder = world.from_first(lambda: open_folder(run_id) if resume else make_folder(run_id, spec))
-    if resume and folder.is_finished:
-        return read_result(folder)
-    # Stopped before its ledger was there: nothing was charged and nothing was read.
-    resume = world.from_first(lambda: resume and folder.has_ledger())
-
-    key, ledger = world.from_first(
-        lambda: _open_ledger(folder, spec, dataset, resume=resume, test_key=test_key)
-    )
-    if not world.is_first:
-        ledger.path = None
-    ledger.wait_for_all = world.barrier
-    run = Run(
-        run_id=run_id,
-        ledger=ledger,
-        key=key,
-        seed=spec.seed,
-        world=world,
-        pool=pool or SerialPool(progress),
-        device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
-        workdir=folder.private,
-        checkpoints=Checkpoints(folder.checkpoints, world=world, say=say),
-        progress=progress if world.is_first else silent,
-        noise_multiplier=spec.noise_multiplier,
-    )
-    torch.manual_seed(spec.seed)
-    release = method.fit(shard(dataset.train, world.rank, world.size), run)
-    cpu_seconds = _cpu_seconds(world, started)
-    ledger.wait_for_all = alone  # what is left is rank 0's: the others only hear of it
-    metrics, card = world.from_first(lambda: _judge(release, dataset, run, spec, cpu_seconds))
-    result = Result(run_id, spec, release, metrics, card, folder)
-    if world.is_first:
-        write_result(result)
-    world.barrier()
-    return result
+    with ExitStack() as held:
+        # Rank 0 keeps others out of the run; that it could not is heard on every rank.
+        world.from_first(lambda: held.enter_context(folder.held(say)))
+        if world.from_first(lambda: resume and folder.is_finished):
+            return read_result(folder)
+        # Stopped before its ledger was there: nothing was charged and nothing was read.
+        resume = world.from_first(lambda: resume and folder.has_ledger())
+        key, ledger = world.from_first(
+            lambda: _open_ledger(folder, spec, dataset, resume=resume, test_key=test_key)
+        )
+        if not world.is_first:
+            ledger.path = None
+        ledger.wait_for_all = world.barrier
+        run = Run(
+            run_id=run_id,
+            ledger=ledger,
+            key=key,
+            seed=spec.seed,
+            world=world,
+            pool=pool or SerialPool(progress),
+            device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+            workdir=folder.private,
+            checkpoints=Checkpoints(folder.checkpoints, world=world, say=say),
+            progress=progress if world.is_first else silent,
+            noise_multiplier=spec.noise_multiplier,
+        )
+        torch.manual_seed(spec.seed)
+        release = method.fit(shard(dataset.train, world.rank, world.size), run)
+        cpu_seconds = _cpu_seconds(world, started)
+        ledger.wait_for_all = alone  # what is left is rank 0's: the others only hear of it
+        metrics, card = world.from_first(lambda: _judge(release, dataset, run, spec, cpu_seconds))
+        result = Result(run_id, spec, release, metrics, card, folder)
+        if world.is_first:
+            write_result(result)
+        world.barrier()
+        return result
 
 
 def _judge(

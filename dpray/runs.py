@@ -8,20 +8,25 @@ The private side loses its key and its checkpoints when the run ends well; the l
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import secrets
 import shutil
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dpray.data.folders import home
 from dpray.errors import CannotResume
 from dpray.privacy.noise import RunKey
 from dpray.spec import RunSpec
 from dpray.storage import private_folder, write_whole
+
+_SECONDS_TO_WAIT = 30.0
 
 
 @dataclass(frozen=True)
@@ -77,10 +82,38 @@ class RunFolder:
     def read_json(self, name: str) -> Any:
         return json.loads((self.path / name).read_text())
 
+    @contextmanager
+    def held(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Keeps a second process out of this run for as long as the block runs.
+
+        A worker that outlives its killed driver for a moment is waited for; the lock goes with
+        the process that holds it, however that ends.
+        """
+        private_folder(self.private)
+        with open(self.path / "lock", "w") as file:
+            deadline = time.monotonic() + _SECONDS_TO_WAIT
+            told = False
+            while not _locked(file):
+                if time.monotonic() > deadline:
+                    raise CannotResume(f"run {self.run_id} is still going in another process")
+                if not told:
+                    say(f"run {self.run_id} is still held by another process: waiting for it")
+                    told = True
+                time.sleep(0.2)
+            yield
+
     def close(self) -> None:
         """Destroys the key and what only a replay would need."""
         RunKey.destroy(self.key)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def runs_folder() -> Path:

@@ -219,3 +219,18 @@ def test_an_unknown_run_names_the_latest():
     execute(spec(), run_id="known")
     with pytest.raises(CannotResume, match="known"):
         open_folder("unknown")
+
+
+def test_a_run_that_is_still_going_cannot_be_taken_up_by_another(monkeypatch):
+    from dpray import runs
+
+    folder = interrupted_run(monkeypatch)
+    monkeypatch.setattr(runs, "_SECONDS_TO_WAIT", 0.3)
+    said = []
+    with (
+        folder.held(said.append),
+        pytest.raises(CannotResume, match="still going in another process"),
+    ):
+        execute(folder.read_spec(), run_id="stopped", resume=True, say=said.append)
+    assert len(said) == 1
+    execute(folder.read_spec(), run_id="stopped", resume=True)
