@@ -16,6 +16,7 @@ LAYERS = [
     {"tracking", "reporting"},
     {"execute"},
     {"runs", "methods", "evaluation"},
+    {"features"},
     {"contract", "spec"},
     {"privacy", "models", "checkpoints"},
     {"data", "pool"},

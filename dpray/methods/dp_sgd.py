@@ -20,9 +20,9 @@ from dpray.checkpoints import Checkpoint, pack, unpack
 from dpray.contract import Classifier, Run
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
+from dpray.features import private_features
 from dpray.methods import register
 from dpray.models.classifiers import Features, Head, ImageClassifier, make_features, make_head
-from dpray.models.features import private_features
 from dpray.privacy.gradients import noisy_gradient
 from dpray.privacy.preflight import preflight
 from dpray.privacy.queries import PoissonGradients
@@ -137,14 +137,7 @@ class DPSgd:
             clip_norm=query.clip_norm,
             noise_multiplier=query.noise_multiplier,
         )
-        inputs = private_features(
-            data,
-            classifier.features,
-            kind=self.features,
-            device=run.device,
-            world=run.world,
-            progress=run.progress,
-        )
+        inputs = private_features(data, classifier.features, self.features, run)
         labels, head = data.private.labels, classifier.head
 
         def example_losses(rows: Tensor) -> Tensor:

@@ -16,9 +16,9 @@ from dpray import models
 from dpray.contract import Classifier, Run
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
+from dpray.features import private_features
 from dpray.methods import register
 from dpray.models.classifiers import Features, Head, ImageClassifier, make_features, make_head
-from dpray.models.features import private_features
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,7 @@ class Sgd:
         assert isinstance(classifier, ImageClassifier)
         run.ledger.pay(_NonPrivate())
         run.facts.update(sampling="shuffled batches, no noise")
-        inputs = private_features(
-            data,
-            classifier.features,
-            kind=self.features,
-            device=run.device,
-            world=run.world,
-            progress=run.progress,
-        )
+        inputs = private_features(data, classifier.features, self.features, run)
         head = classifier.head
         per_worker = max(1, self.batch_size // run.world.size)
         # The same number of steps on every worker, whatever its share of the records.

@@ -15,26 +15,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from dpray.contract import Run
 from dpray.data.folders import home
 from dpray.data.records import TrainingData
 from dpray.data.shards import BLOCK_SIZE, block_numbers
-from dpray.progress import Progress
 from dpray.storage import private_folder, write_whole
-from dpray.world import World
 
 _BATCH = 250  # what kymatio is fastest at on a processor; a GPU takes it as well
 
 
 @torch.no_grad()
-def private_features(
-    data: TrainingData,
-    module: nn.Module,
-    *,
-    kind: str,
-    device: torch.device,
-    world: World,
-    progress: Progress,
-) -> Tensor:
+def private_features(data: TrainingData, module: nn.Module, kind: str, run: Run) -> Tensor:
     """`module` of this worker's images, in half precision, from the cache where it is there.
 
     Guarantee: record-local for a record-local `module`; nothing leaves the private side.
@@ -44,17 +35,19 @@ def private_features(
     # The folder's name says nothing about the data to somebody who does not have them.
     name = hashlib.sha256(f"{kind}/{data.fingerprint}".encode()).hexdigest()[:32]
     folder = private_folder(home() / "private" / "features" / name)
-    numbers = block_numbers(data.num_records, world.rank, world.size)
+    numbers = block_numbers(data.num_records, run.world.rank, run.world.size)
     parts, start = [], 0
-    module = module.to(device)
-    with progress(f"{kind} features", len(data.private)) as bar:
+    module = module.to(run.device)
+    with run.progress(f"{kind} features", len(data.private)) as bar:
         for number in numbers:
             count = min(BLOCK_SIZE, data.num_records - number * BLOCK_SIZE)
             path = folder / f"block-{number:05d}.safetensors"
             block = _read(path, count)
             if block is None:
                 pixels = data.private.pixels[start : start + count]
-                block = torch.cat([module(p.to(device)).half().cpu() for p in pixels.split(_BATCH)])
+                block = torch.cat(
+                    [module(p.to(run.device)).half().cpu() for p in pixels.split(_BATCH)]
+                )
                 write_whole(path, save({"features": block}))
             parts.append(block)
             start += count
