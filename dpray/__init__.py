@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "run"]
 
 
+def __dir__() -> list[str]:
+    return sorted([*globals(), "run"])
+
+
 def __getattr__(name: str) -> Any:
     if name == "run":
         from dpray.api import run

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpray.errors import DprayError
+from dpray.errors import BadInput, DprayError
 from dpray.execute import Result, check, execute
-from dpray.privacy.accounting import cost_of
+from dpray.privacy.ledger import Ledger, ledger_from_json
 from dpray.progress import Progress, silent
 from dpray.reporting.picture import draw_run
 from dpray.runs import new_run_id
-from dpray.spec import RunSpec
+from dpray.spec import RunSpec, dataset_word
 
 Say = Callable[[str], None]
 
@@ -56,18 +56,9 @@ class Outcome:
 
 def total_epsilon(ledgers: list[dict[str, Any]]) -> float:
     """Epsilon of all these ledgers together, on the same data."""
-    from dpray.privacy.ledger import ledger_from_json
-
     read = [ledger_from_json(ledger) for ledger in ledgers]
-    parts = {entry.part for ledger in read for entry in ledger.entries}
-    return max(
-        cost_of(
-            [e.event for ledger in read for e in ledger.entries if e.part == part],
-            read[0].budget.delta,
-            read[0].adjacency,
-        ).epsilon
-        for part in parts
-    )
+    entries = [entry for ledger in read for entry in ledger.entries]
+    return Ledger(read[0].budget, read[0].adjacency, entries).epsilon
 
 
 def run(
@@ -118,6 +109,9 @@ def run_spec(
     """
     from dpray import tracking
 
+    if not isinstance(runs, int) or runs < 1:
+        raise BadInput(f"{runs!r} runs are out of range: it must be a number, at least 1")
+    spec = replace(spec, dataset=dataset_word(spec.dataset))
     check(spec)
     if track:
         tracking.check_reachable()  # before anything is trained or charged, not after
@@ -129,7 +123,7 @@ def run_spec(
         try:
             result = start(seeded, run_id=this_id, progress=progress, say=say)
         except KeyboardInterrupt:
-            say(f"interrupted; nothing is lost, go on with: dpray resume {this_id}")
+            say(f"warning: interrupted; no budget is lost, go on with: dpray resume {this_id}")
             raise
         results.append(result)
         uris.append(finish(result, track=track, say=say))
@@ -146,5 +140,5 @@ def finish(result: Result, *, track: bool = True, say: Say = _say_nothing) -> st
     try:
         return tracking.record(result)
     except DprayError:
-        say(f"the run is finished and kept; record it later with: dpray resume {result.run_id}")
+        say(f"warning: the run is kept; record it later with: dpray resume {result.run_id}")
         raise

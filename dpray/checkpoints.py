@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from dpray.errors import CannotResume
+from dpray.errors import BadInput, CannotResume
 from dpray.storage import private_folder, write_whole
 from dpray.world import SOLO, World
 
@@ -32,6 +32,16 @@ _SECONDS_BETWEEN = 10.0
 
 def _say_on_stderr(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+def _seconds_between() -> float:
+    word = os.environ.get("DPRAY_CHECKPOINT_SECONDS")
+    if word is None:
+        return _SECONDS_BETWEEN
+    try:
+        return float(word)
+    except ValueError:
+        raise BadInput(f"DPRAY_CHECKPOINT_SECONDS is {word!r}: expected seconds") from None
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,7 @@ class Checkpoints:
         self.folder = folder
         self.world = world
         self.say = say
-        self.seconds = float(os.environ.get("DPRAY_CHECKPOINT_SECONDS", _SECONDS_BETWEEN))
+        self.seconds = _seconds_between()
         self.saved_at = time.monotonic()
 
     def due(self) -> bool:
@@ -75,11 +85,11 @@ class Checkpoints:
             old.unlink(missing_ok=True)
         self.saved_at = time.monotonic()
 
-    def latest(self, stage: str, *, ledger_head: str) -> Checkpoint | None:
+    def latest(self, stage: str, *, ledger_heads: Sequence[str]) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None. Says so when a damaged one is passed by."""
-        return self.world.from_first(lambda: self._read_latest(stage, ledger_head))
+        return self.world.from_first(lambda: self._read_latest(stage, ledger_heads))
 
-    def _read_latest(self, stage: str, ledger_head: str) -> Checkpoint | None:
+    def _read_latest(self, stage: str, ledger_heads: Sequence[str]) -> Checkpoint | None:
         for path in reversed(self._files(stage)):
             content = path.read_bytes()
             digest, body = content[:32], content[32:]
@@ -88,7 +98,8 @@ class Checkpoints:
                 continue
             header_size = int.from_bytes(body[:8], "little")
             meta = json.loads(body[8 : 8 + header_size])["__metadata__"]
-            if meta["ledger_head"] != ledger_head:
+            # The ledger may have grown since; it must still hold the line of that moment.
+            if ledger_heads and meta["ledger_head"] not in ledger_heads:
                 raise CannotResume(
                     f"checkpoint {path.name} was made under another ledger: "
                     "the run cannot be taken up again"

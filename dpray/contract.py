@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from dpray import models
@@ -26,6 +26,7 @@ from dpray.pool import Pool
 from dpray.privacy.ledger import Ledger
 from dpray.privacy.noise import RunKey
 from dpray.progress import Progress
+from dpray.storage import clear_errors, write_whole
 from dpray.world import World
 
 
@@ -80,7 +81,8 @@ class Release(ABC):
     kind: ClassVar[str]
 
     def save(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        with clear_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         recipe = {
             "kind": self.kind,
             "model": self.model,
@@ -88,9 +90,9 @@ class Release(ABC):
             "class_names": list(self.class_names),
             "shape": list(self.shape),
         }
-        (folder / "release.json").write_text(json.dumps(recipe, indent=2) + "\n")
+        write_whole(folder / "release.json", (json.dumps(recipe, indent=2) + "\n").encode())
         weights = {k: v.detach().cpu().contiguous() for k, v in self.module.state_dict().items()}
-        save_file(weights, folder / "weights.safetensors")
+        write_whole(folder / "weights.safetensors", save(weights))
 
 
 @dataclass

@@ -32,6 +32,10 @@ class NotPrivate(DprayError):
     """A model or a computation cannot be given the guarantee it would claim."""
 
 
+class Diverged(DprayError):
+    """Training ended in weights that are not numbers. Its budget is spent all the same."""
+
+
 class LedgerDamaged(DprayError):
     """The ledger, or what refers to it, is not what was written. Nothing may be spent on it."""
 

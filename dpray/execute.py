@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -24,7 +26,7 @@ from dpray.contract import Method, Release, Run, load_release
 from dpray.data.datasets import load
 from dpray.data.records import Dataset
 from dpray.data.shards import shard
-from dpray.errors import BadInput, CannotResume
+from dpray.errors import BadInput, CannotResume, Diverged
 from dpray.evaluation.metrics import Metric, Source
 from dpray.evaluation.suite import evaluate
 from dpray.pool import Pool, SerialPool
@@ -86,12 +88,16 @@ def execute(
     dataset = load(spec.dataset, say=say)
     method.check(dataset.train)
     warn_of_delta(spec, dataset, say)
+    for note in dataset.notes:
+        say(f"note: {note}")
     run_id = world.from_first(lambda: run_id or new_run_id(spec))
     folder = world.from_first(lambda: open_folder(run_id) if resume else make_folder(run_id, spec))
     with ExitStack() as held:
         # Rank 0 keeps others out of the run; that it could not is heard on every rank.
         world.from_first(lambda: held.enter_context(folder.held(say)))
         if world.from_first(lambda: resume and folder.is_finished):
+            if world.is_first:
+                folder.close()  # the stop may have come between the result and this
             return read_result(folder)
         # Stopped before its ledger was there: nothing was charged and nothing was read.
         resume = world.from_first(lambda: resume and folder.has_ledger())
@@ -116,6 +122,7 @@ def execute(
         )
         torch.manual_seed(spec.seed)
         release = method.fit(shard(dataset.train, world.rank, world.size), run)
+        _refuse_what_diverged(release)
         cpu_seconds = _cpu_seconds(world, started)
         ledger.wait_for_all = alone  # what is left is rank 0's: the others only hear of it
         metrics, card = world.from_first(lambda: _judge(release, dataset, run, spec, cpu_seconds))
@@ -124,6 +131,15 @@ def execute(
             write_result(result)
         world.barrier()
         return result
+
+
+def _refuse_what_diverged(release: Release) -> None:
+    """The weights are public by now: to look at them costs nothing."""
+    if not all(bool(value.isfinite().all()) for value in release.module.state_dict().values()):
+        raise Diverged(
+            "training diverged: the weights are not finite numbers; the budget is spent, "
+            "lower the learning rate before you spend another"
+        )
 
 
 def _judge(
@@ -186,7 +202,13 @@ def _card(spec: RunSpec, dataset: Dataset, run: Run) -> Card:
         dataset=dataset.train.name,
         ledger=run.ledger,
         facts=run.facts,
-        public={**dataset.train.public_facts, "test set": test, **notes},
+        public={
+            **dataset.train.public_facts,
+            "test set": test,
+            "number of test records": len(dataset.test),
+            **notes,
+        },
+        num_records=dataset.train.num_records,
         for_tests=run.key.for_tests,
     )
 
@@ -194,7 +216,10 @@ def _card(spec: RunSpec, dataset: Dataset, run: Run) -> Card:
 def write_result(result: Result) -> None:
     """Writes the public side; `result.json` comes last and says the run is finished."""
     folder = result.folder
-    result.release.save(folder.release)
+    # Made on the private side and moved out whole: what is public is never half written.
+    result.release.save(folder.private / "release")
+    shutil.rmtree(folder.release, ignore_errors=True)
+    os.replace(folder.private / "release", folder.release)
     result.card.write(folder.path)
     metrics = [[m.name, m.value, m.source.value] for m in result.metrics]
     folder.write_json("result.json", {"run_id": result.run_id, "metrics": metrics})

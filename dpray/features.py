@@ -34,7 +34,7 @@ def private_features(data: TrainingData, module: nn.Module, kind: str, run: Run)
         return module(data.private.pixels)  # cheaper to compute than to read
     # The folder's name says nothing about the data to somebody who does not have them.
     name = hashlib.sha256(f"{kind}/{data.fingerprint}".encode()).hexdigest()[:32]
-    folder = private_folder(home() / "private" / "features" / name)
+    folder = private_folder(private_folder(home() / "private") / "features" / name)
     numbers = block_numbers(data.num_records, run.world.rank, run.world.size)
     parts, start = [], 0
     module = module.to(run.device)
@@ -52,6 +52,8 @@ def private_features(data: TrainingData, module: nn.Module, kind: str, run: Run)
             parts.append(block)
             start += count
             bar.advance(count)
+    if not parts:  # fewer blocks than workers: this one has nothing
+        return module(torch.zeros(1, *data.shape, device=run.device))[:0].half().cpu()
     return torch.cat(parts)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dpray.data.folders import home
-from dpray.errors import CannotResume
+from dpray.errors import BadInput, CannotResume, LedgerDamaged
 from dpray.privacy.noise import RunKey
 from dpray.spec import RunSpec
 from dpray.storage import private_folder, write_whole
@@ -66,12 +66,18 @@ class RunFolder:
         return (self.path / "result.json").exists()
 
     def has_ledger(self) -> bool:
-        """Whether the run got as far as its ledger; what an earlier stop left is cleared away."""
-        if not self.ledger.exists():
-            shutil.rmtree(self.private, ignore_errors=True)
-            private_folder(self.private)
-            return False
-        return True
+        """Whether the run got as far as its ledger; what an earlier stop left is cleared away.
+
+        A ledger is there once its head is: before that nothing can have been charged.
+        """
+        head = self.ledger.with_suffix(".head")
+        if self.ledger.exists() and head.exists():
+            return True
+        if head.exists() or self.checkpoints.exists():
+            raise LedgerDamaged(f"the ledger of run {self.run_id} is gone: it cannot go on")
+        shutil.rmtree(self.private, ignore_errors=True)
+        private_folder(self.private)
+        return False
 
     def read_spec(self) -> RunSpec:
         return RunSpec.read(self.path / "spec.json")
@@ -137,6 +143,10 @@ def open_folder(run_id: str) -> RunFolder:
 
 def make_folder(run_id: str, spec: RunSpec) -> RunFolder:
     folder = RunFolder(runs_folder() / run_id)
+    if (folder.path / "spec.json").exists():
+        raise BadInput(
+            f"there is a run {run_id!r} already; to go on with it: dpray resume {run_id}"
+        )
     private_folder(folder.private)
     folder.write_json("spec.json", spec.to_json())
     return folder

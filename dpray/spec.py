@@ -34,6 +34,12 @@ class RunSpec:
     insist: bool = False  # on an epsilon above 20; the card says so
 
     def __post_init__(self) -> None:
+        for name in ("epsilon", "delta", "noise_multiplier", "seed"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float | None) or isinstance(value, bool):
+                raise BadInput(f"{name} {value!r} is not a number")
+        if not isinstance(self.settings, Mapping):
+            raise BadInput(f"settings must map names to values, not be {self.settings!r}")
         if self.epsilon is not None:
             if not 0 < self.epsilon < math.inf:
                 raise BadInput(f"epsilon {self.epsilon:g} is out of range: it must be above 0")
@@ -45,9 +51,10 @@ class RunSpec:
                 )
         if not 0 < self.delta < 1:
             raise BadInput(f"delta {self.delta:g} is out of range: it must be between 0 and 1")
-        if self.noise_multiplier is not None and not 0 < self.noise_multiplier < math.inf:
+        if self.noise_multiplier is not None and not 0.01 <= self.noise_multiplier < math.inf:
             raise BadInput(
-                f"noise multiplier {self.noise_multiplier:g} is out of range: it must be above 0"
+                f"noise multiplier {self.noise_multiplier:g} is out of range: below 0.01 there is "
+                "no privacy to account for; the method sgd adds no noise at all"
             )
         if self.epsilon is not None and self.noise_multiplier is not None:
             raise BadInput(
@@ -63,16 +70,20 @@ class RunSpec:
         return {**dataclasses.asdict(self), "adjacency": self.adjacency.value}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> RunSpec:
+    def from_json(cls, value: Any) -> RunSpec:
+        if not isinstance(value, dict):
+            raise BadInput("a run specification is a JSON object with at least method and dataset")
         known = {f.name for f in dataclasses.fields(cls)}
         for name in value:
             if name not in known:
                 raise unknown("field of a run specification", name, known)
         values = dict(value)
-        if "adjacency" in values:
-            values["adjacency"] = Adjacency(values["adjacency"])
         try:
+            if "adjacency" in values:
+                values["adjacency"] = Adjacency(values["adjacency"])
             return cls(**values)
+        except ValueError:
+            raise unknown("adjacency", str(values["adjacency"]), list(Adjacency)) from None
         except TypeError as error:
             raise BadInput(f"the run specification is incomplete: {error}") from None
 
@@ -80,10 +91,15 @@ class RunSpec:
     def read(cls, path: Path) -> RunSpec:
         try:
             return cls.from_json(json.loads(path.read_text()))
-        except FileNotFoundError:
-            raise BadInput(f"there is no run specification at {path}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"cannot read the run specification {path}: {error}") from None
         except json.JSONDecodeError as error:
             raise BadInput(f"{path} is not JSON: {error}") from None
+
+
+def dataset_word(word: str) -> str:
+    """A path as an absolute one: workers and a later `resume` start from other folders."""
+    return str(Path(word).absolute()) if Path(word).exists() else word
 
 
 def parse_settings(pairs: Iterable[str], method: type) -> dict[str, Any]:
@@ -138,7 +154,7 @@ def _convert(value: Any, kind: type) -> Any:
             return int(number) if number.is_integer() else None
         if kind is float:
             number = float(value)
-            return None if math.isnan(number) else number
+            return number if math.isfinite(number) else None
     except (TypeError, ValueError, OverflowError):
         return None
     return value if kind is str and isinstance(value, str) else None

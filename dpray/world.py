@@ -58,6 +58,14 @@ class World:
             raise failure
         return value  # type: ignore[return-value]
 
+    def share(self, value: Tensor) -> Tensor:
+        """Rank 0's value on every rank, to the bit, whatever the others computed."""
+        if self.size == 1:
+            return value
+        there = value.cuda() if dist.get_backend() == "nccl" else value
+        dist.broadcast(there, src=0)
+        return there.to(value.device)
+
     def barrier(self) -> None:
         # An all-reduce instead of dist.barrier: it works alike on gloo and nccl groups.
         self.sum(torch.zeros(1))

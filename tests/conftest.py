@@ -1,5 +1,6 @@
 """Fixtures every test may use: a home of its own, tiny data, and a run to hand to a method."""
 
+import itertools
 import math
 
 import pytest
@@ -45,7 +46,17 @@ def tiny_data() -> TrainingData:
 
 @pytest.fixture
 def make_run(tmp_path):
-    def make(epsilon: float = 1.0, *, key: int = 0, noise_multiplier: float | None = None) -> Run:
+    numbers = itertools.count()
+
+    def make(
+        epsilon: float = 1.0,
+        *,
+        key: int = 0,
+        noise_multiplier: float | None = None,
+        folder: str | None = None,
+    ) -> Run:
+        """A run in a folder of its own; name the folder to go on where another one stopped."""
+        private = tmp_path / (folder or f"private-{next(numbers)}")
         return Run(
             run_id="test",
             ledger=Ledger(Budget(epsilon if noise_multiplier is None else math.inf, 1e-5)),
@@ -54,8 +65,8 @@ def make_run(tmp_path):
             world=SOLO,
             pool=SerialPool(),
             device=torch.device("cpu"),
-            workdir=tmp_path / "private",
-            checkpoints=Checkpoints(tmp_path / "private" / "checkpoints"),
+            workdir=private,
+            checkpoints=Checkpoints(private / "checkpoints"),
             progress=silent,
             noise_multiplier=noise_multiplier,
         )

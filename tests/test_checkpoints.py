@@ -20,10 +20,10 @@ def test_the_newest_comes_back_and_two_are_kept(tmp_path):
     for step in (1, 2, 3):
         checkpoints.save("train", checkpoint(step))
     assert len(list((tmp_path / "c").iterdir())) == 2
-    latest = checkpoints.latest("train", ledger_head="head")
+    latest = checkpoints.latest("train", ledger_heads=["head"])
     assert (latest.step, latest.extra) == (3, {"note": 3})
     assert torch.equal(latest.tensors["w"], torch.full((4,), 3.0))
-    assert checkpoints.latest("another stage", ledger_head="head") is None
+    assert checkpoints.latest("another stage", ledger_heads=["head"]) is None
 
 
 def test_only_the_owner_may_look_at_them(tmp_path):
@@ -40,7 +40,7 @@ def test_a_damaged_one_is_passed_by_and_said_in_one_line(tmp_path):
     newest = sorted(tmp_path.iterdir())[-1]
     for damaged in (newest.read_bytes()[:-1], b"", newest.read_bytes()[:-4] + b"abcd"):
         newest.write_bytes(damaged)
-        assert checkpoints.latest("train", ledger_head="head").step == 1
+        assert checkpoints.latest("train", ledger_heads=["head"]).step == 1
     assert len(said) == 3
     assert newest.name in said[0]
 
@@ -48,7 +48,7 @@ def test_a_damaged_one_is_passed_by_and_said_in_one_line(tmp_path):
 def test_one_of_another_ledger_is_refused(tmp_path):
     Checkpoints(tmp_path).save("train", checkpoint(1))
     with pytest.raises(CannotResume, match="another ledger"):
-        Checkpoints(tmp_path).latest("train", ledger_head="foreign")
+        Checkpoints(tmp_path).latest("train", ledger_heads=["foreign"])
 
 
 def test_a_full_disk_is_a_clear_error_and_leaves_the_previous_one(tmp_path):
@@ -63,7 +63,7 @@ def test_a_full_disk_is_a_clear_error_and_leaves_the_previous_one(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [p.name for p in tmp_path.iterdir()] == ["train-000000001.safetensors"]
-    assert checkpoints.latest("train", ledger_head="head").step == 1
+    assert checkpoints.latest("train", ledger_heads=["head"]).step == 1
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])

@@ -71,7 +71,7 @@ def test_plan_prints_a_table_over_epochs(capsys):
     "words", [["methods"], ["methods", "dp-sgd"], ["data", "list"], ["models"]]
 )
 def test_looking_around_works(words, capsys):
-    assert main(words.split()) == 0
+    assert main(words) == 0
     assert capsys.readouterr().out
 
 
@@ -91,6 +91,20 @@ def test_looking_around_works(words, capsys):
         ([*RUN, "--set", "colour=red"], "no setting of dp-sgd 'colour'"),
         ([*RUN, "--set", "lr"], "name=value"),
         ([*RUN, "--set", "lr=-1"], "above 0"),
+        ([*RUN, "--set", "lr=inf"], "expected float"),
+        ([*RUN, "--set", "lr=1e39"], "below 1e+06"),
+        ([*RUN, "--set", "momentum=1"], "below 1"),
+        (["run", "dp-sgd", "--dataset", "digits", "--epsilon", "nan"], "out of range"),
+        (["run", "dp-sgd", "--dataset", "digits", "--noise-multiplier", "1e-5"], "no privacy"),
+        (
+            ["plan", "--records", "600", "--batch-size", "6", "--steps", "9", "--epsilon", "inf"],
+            "finite",
+        ),
+        (
+            ["plan", "--records", "600", "--batch-size", "6", "--epochs", "inf", "--epsilon", "1"],
+            "--epochs",
+        ),
+        (["run", "--spec", "/"], "cannot read"),
         ([*RUN, "--runs", "0"], "--runs"),
         ([*RUN, "--workers", "2"], "need --on ray"),
         ([*RUN, "--on", "ray", "--workers", "0"], "--workers"),
@@ -145,6 +159,33 @@ def test_a_specification_file_runs(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["steps"] == 3
 
 
+BAD_SPECIFICATIONS = [
+    *("[1]", "{", '"x"', '{"method": "x", "dataset": "y", "settings": [1]}'),
+    '{"method": "dp-sgd", "dataset": "digits", "adjacency": "zz"}',
+    '{"method": "dp-sgd", "dataset": "digits", "epsilon": "x"}',
+]
+
+
+@pytest.mark.parametrize("content", BAD_SPECIFICATIONS)
+def test_a_bad_specification_file_is_one_line(tmp_path, capsys, content):
+    (tmp_path / "spec.json").write_text(content)
+    assert main(["run", "--spec", str(tmp_path / "spec.json"), "--on", "here"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_weights_that_are_not_numbers_are_refused(monkeypatch, capsys):
+    from dpray.methods import dp_sgd
+
+    def spoil(head, *_, **__):
+        for p in head.parameters():
+            p.grad = p.detach() * float("nan")
+
+    monkeypatch.setattr(dp_sgd, "noisy_gradient", spoil)
+    assert main([*RUN, "--no-tracking"]) == 2
+    assert "diverged" in capsys.readouterr().err
+    assert not list(runs_folder().glob("*/release"))
+
+
 def test_the_python_interface_is_the_same_run(capsys):
     import dpray
 
@@ -154,29 +195,31 @@ def test_the_python_interface_is_the_same_run(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_control_c_leaves_a_run_that_can_be_resumed(tmp_path):
+def test_control_c_leaves_a_run_that_can_be_resumed(monkeypatch, capsys):
     """A real process, a real signal: the run goes on where it stopped and is charged once."""
+    monkeypatch.setenv("DPRAY_CHECKPOINT_SECONDS", "0.2")
     words = ["run", "dp-sgd", "--dataset", "digits", "--epsilon", "3", "--on", "here"]
-    settings = ["--set", "features=pixels", "batch_size=300", "steps=20000", "--no-tracking"]
+    settings = ["--set", "features=pixels", "batch_size=300", "steps=3000", "--no-tracking"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "dpray", *words, *settings],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "dpray", *words, *settings], stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 90
-    while not list(runs_folder().glob("*/private/ledger.jsonl")):
+    deadline = time.monotonic() + 120
+    while not list(runs_folder().glob("*/private/checkpoints/*.safetensors")):
         assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.1)
-    time.sleep(2)
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "dpray resume" in err
     assert "Traceback" not in err
     folder = next(runs_folder().glob("*"))
+    charged = (folder / "private" / "ledger.jsonl").read_text()
     assert (folder / "private" / "key").exists()
-    assert len((folder / "private" / "ledger.jsonl").read_text().splitlines()) == 2
+    words = ["resume", folder.name, "--on", "here", "--quiet", "--no-tracking", "--json"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 3000
+    assert (folder / "private" / "ledger.jsonl").read_text() == charged
+    assert not (folder / "private" / "key").exists()
 
 
 def test_a_full_disk_is_one_line_and_leaves_no_charge(monkeypatch, capsys):

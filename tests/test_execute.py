@@ -74,6 +74,21 @@ def test_the_users_hold_out_is_scored_by_a_paid_noisy_count(own_data):
     assert "own.npz" not in result.run_id
 
 
+def test_the_noisy_count_is_the_count_plus_the_keyed_noise_that_was_paid_for(own_data):
+    from dpray.data.datasets import load
+    from dpray.privacy.noise import RunKey
+
+    few = {**QUICK, "steps": 5}
+    result = execute(spec(dataset=own_data, epsilon=1.0, delta=1e-3, settings=few), test_key=1)
+    test = load(own_data).test
+    correct = float((result.release.predict(test.pixels) == test.labels).sum())
+    noise = result.card.ledger["entries"][1]["event"]["noise_multiplier"]
+    noisy = correct + noise * RunKey.insecure(1).normals("hold-out accuracy/noise", 0, 1).item()
+    assert abs(noisy - correct) > 0.01
+    expected = min(max(noisy / len(test), 0.0), 1.0)
+    assert result.metric("test_accuracy") == pytest.approx(expected)
+
+
 def test_a_non_private_run_says_so():
     result = execute(spec(method="sgd", epsilon=None, settings={"model": "linear", "epochs": 2}))
     assert result.card.epsilon is None
@@ -234,3 +249,74 @@ def test_a_run_that_is_still_going_cannot_be_taken_up_by_another(monkeypatch):
         execute(folder.read_spec(), run_id="stopped", resume=True, say=said.append)
     assert len(said) == 1
     execute(folder.read_spec(), run_id="stopped", resume=True)
+
+
+def stop_in(monkeypatch, owner, name, **words):
+    """A run that dies at the start of `owner.name`, as a kill would end it."""
+
+    def stop(*_, **__):
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, stop)
+        with pytest.raises(Stop):
+            execute(spec(**words), run_id="stopped", test_key=1)
+    return open_folder("stopped")
+
+
+def test_a_stop_between_result_and_clean_up_still_destroys_the_key(monkeypatch):
+    from dpray.runs import RunFolder
+
+    folder = stop_in(monkeypatch, RunFolder, "close")
+    assert folder.is_finished
+    assert folder.key.exists()
+    execute(folder.read_spec(), run_id="stopped", resume=True)
+    assert not folder.key.exists()
+    assert not folder.checkpoints.exists()
+
+
+def test_a_stop_after_training_replays_no_step(monkeypatch):
+    """What left the private side once must not be made again by other arithmetic."""
+    from dpray.methods import dp_sgd
+    from dpray.privacy.card import Card
+
+    folder = stop_in(monkeypatch, Card, "write")
+    weights = (folder.release / "weights.safetensors").read_bytes()
+
+    def never(*_, **__):
+        raise AssertionError("a step was replayed")
+
+    monkeypatch.setattr(dp_sgd, "noisy_gradient", never)
+    result = execute(folder.read_spec(), run_id="stopped", resume=True)
+    assert (result.folder.release / "weights.safetensors").read_bytes() == weights
+
+
+def test_a_stop_after_the_hold_out_was_charged_can_be_resumed(monkeypatch, own_data):
+    from dpray.privacy.card import Card
+
+    folder = stop_in(monkeypatch, Card, "write", dataset=own_data, delta=1e-3)
+    charged = folder.ledger.read_text()
+    execute(folder.read_spec(), run_id="stopped", resume=True)
+    assert folder.ledger.read_text() == charged
+
+
+def test_a_ledger_that_is_gone_is_not_replaced_by_a_new_one(monkeypatch):
+    folder = interrupted_run(monkeypatch)
+    folder.ledger.unlink()
+    with pytest.raises(LedgerDamaged, match="is gone"):
+        execute(folder.read_spec(), run_id="stopped", resume=True)
+
+
+def test_a_stop_while_the_ledger_is_made_starts_over(monkeypatch):
+    from dpray.privacy import ledger
+
+    folder = stop_in(monkeypatch, ledger, "write_whole")
+    assert folder.ledger.exists()
+    assert execute(folder.read_spec(), run_id="stopped", resume=True).card.epsilon <= 3.0
+
+
+def test_a_run_id_is_used_once():
+    execute(spec(), run_id="once")
+    with pytest.raises(BadInput, match="already"):
+        execute(spec(seed=3), run_id="once")
+    assert open_folder("once").read_spec().seed == 0

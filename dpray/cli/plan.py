@@ -52,8 +52,8 @@ def _plan(args: argparse.Namespace) -> int:
     rate = _sample_rate(args)
     steps = args.steps
     if args.epochs is not None:
-        if rate is None or not args.epochs > 0:
-            raise BadInput("--epochs needs --batch-size, and must be above 0")
+        if rate is None or not 0 < args.epochs < 1e6:
+            raise BadInput("--epochs needs --batch-size, and must be above 0 and below a million")
         steps = max(1, round(args.epochs / rate))
     if not 0 < args.delta < 1:
         raise BadInput(f"delta {args.delta:g} is out of range: it must be between 0 and 1")

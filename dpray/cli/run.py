@@ -132,7 +132,7 @@ def _spec(args: argparse.Namespace) -> RunSpec:
         raise BadInput("name a dataset with --dataset; `dpray data list` shows what there is")
     return RunSpec(
         method=args.method,
-        dataset=_dataset(args.dataset),
+        dataset=args.dataset,
         epsilon=args.epsilon,
         delta=args.delta,
         noise_multiplier=args.noise_multiplier,
@@ -140,11 +140,6 @@ def _spec(args: argparse.Namespace) -> RunSpec:
         settings=parse_settings(args.settings, method),
         insist=args.insist,
     )
-
-
-def _dataset(word: str) -> str:
-    """A path as an absolute one: workers and a later `resume` start from other folders."""
-    return str(Path(word).absolute()) if Path(word).exists() else word
 
 
 def _resume(args: argparse.Namespace) -> int:

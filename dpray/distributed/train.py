@@ -71,6 +71,7 @@ def train(
     run_id = run_id or new_run_id(spec)
     folder = open_folder(run_id) if resume else RunFolder(runs_folder() / run_id)
     if resume and folder.is_finished:
+        folder.close()  # the stop may have come between the result and this
         return read_result(folder)
     cluster = connect(where.address)
     cpus, gpus = _share(cluster, where)

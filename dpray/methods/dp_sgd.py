@@ -28,6 +28,7 @@ from dpray.privacy.preflight import preflight
 from dpray.privacy.queries import PoissonGradients
 
 T = TypeVar("T")
+_LARGEST = 1e6  # of a rate or a norm that can be meant
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,15 @@ class DPSgd:
         averaging = _first(self.averaging, default.averaging)
         if batch_size < 1 or self.micro_batch < 1:
             raise BadInput("batch_size and micro_batch must be at least 1")
-        if not clip_norm > 0 or (lr is not None and not lr > 0):
-            raise BadInput(f"lr {lr} and clip_norm {clip_norm:g} must be above 0")
-        if not 0 <= averaging < 1:
-            raise BadInput(f"averaging {averaging:g} must be at least 0 and below 1")
+        if not 0 < clip_norm < _LARGEST or (lr is not None and not 0 < lr < _LARGEST):
+            raise BadInput(
+                f"lr {lr} and clip_norm {clip_norm:g} must be above 0 and below {_LARGEST:g}"
+            )
+        if not 0 <= averaging < 1 or not 0 <= self.momentum < 1:
+            raise BadInput(
+                f"averaging {averaging:g} and momentum {self.momentum:g} must be at least 0 and "
+                "below 1"
+            )
         epochs = _first(self.epochs, default.epochs)
         steps = _first(self.steps, round(epochs * num_records / batch_size))
         if steps < 1:
@@ -116,7 +122,8 @@ class DPSgd:
 
     def fit(self, data: TrainingData, run: Run) -> Classifier:
         plan = self.plan(data.num_records)
-        query = _query(plan, data, run)
+        # Calibrated once and told to all: every rank must ask the same question to the bit.
+        query = run.world.from_first(lambda: _query(plan, data, run))
         arguments = {
             "model": self.model,
             "features": self.features,
@@ -171,6 +178,10 @@ class DPSgd:
                 if run.checkpoints.due():
                     tensors = pack(kept, optimizer)
                     run.checkpoints.save("train", Checkpoint(step + 1, tensors, run.ledger.head))
+        # Saved whatever the time: what follows must never be computed twice by other arithmetic.
+        run.checkpoints.save(
+            "train", Checkpoint(query.steps, pack(kept, optimizer), run.ledger.head)
+        )
         return Classifier(
             model="image-classifier",
             arguments=arguments,
@@ -222,7 +233,7 @@ def _check_head(classifier: ImageClassifier, num_classes: int, run: Run) -> None
 
 def _restore(run: Run, kept: dict[str, nn.Module], optimizer: torch.optim.Optimizer) -> int:
     """The step to go on from: after the last whole checkpoint, or the first."""
-    checkpoint = run.checkpoints.latest("train", ledger_head=run.ledger.head)
+    checkpoint = run.checkpoints.latest("train", ledger_heads=run.ledger.heads)
     if checkpoint is None:
         return 0
     unpack(checkpoint.tensors, kept, optimizer)

@@ -25,6 +25,7 @@ from dpray.models.classifiers import Features, Head, ImageClassifier, make_featu
 class _NonPrivate:
     name: str = "sgd"
     steps: int = 1
+    bound: None = None
 
     @property
     def event(self) -> dp.DpEvent:

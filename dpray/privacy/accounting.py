@@ -25,6 +25,8 @@ from scipy.special import log_ndtr, ndtr
 from dpray.errors import BadInput
 
 LARGEST_SENSIBLE_EPSILON = 20.0
+# Beyond it a privacy loss distribution takes gigabytes to say that there is no privacy.
+_LARGEST_FOR_PLD = 1e5
 
 # dp_accounting warns for every Renyi order it leaves out; fewer orders only loosen a bound.
 logging.getLogger("absl").setLevel(logging.ERROR)
@@ -121,6 +123,8 @@ def _cost(_key: str, hashable: _Hashable, delta: float, adjacency: Adjacency, co
     rdp = _rdp(event, delta, adjacency)
     if rdp is not None and math.isinf(rdp) and _holds_no_noise(event):
         return Cost(pld=math.inf, rdp=math.inf, exact=None)
+    if exact is None and rdp is not None and rdp > _LARGEST_FOR_PLD:
+        return Cost(pld=None, rdp=rdp, exact=None)
     pld = _pld(event, delta, adjacency, _grid_step(exact or rdp) * (10 if coarse else 1))
     return Cost(pld=pld, rdp=rdp, exact=exact)
 
@@ -151,18 +155,26 @@ def _pld(event: dp.DpEvent, delta: float, adjacency: Adjacency, step: float) -> 
         accountant.compose(event)
     except (MemoryError, ValueError):
         return None  # a grid too large to hold: RDP still bounds it
-    return float(accountant.get_epsilon(delta))
+    return _or_infinite(accountant.get_epsilon(delta))
+
+
+def _or_infinite(value: float) -> float:
+    """What an accountant could not compute bounds nothing."""
+    return math.inf if math.isnan(value) else float(value)
 
 
 def _rdp(event: dp.DpEvent, delta: float, adjacency: Adjacency) -> float | None:
     accountant = RdpAccountant(neighboring_relation=_RELATIONS[adjacency])
     if adjacency is Adjacency.REPLACE:
         # RDP takes noise over sensitivity as given, where PLD doubles the shift by itself.
-        event = _with_halved_noise(event)
+        try:
+            event = _with_halved_noise(event)
+        except TypeError:
+            return None
     if not accountant.supports(event):
         return None
     accountant.compose(event)
-    return float(accountant.get_epsilon(delta))
+    return _or_infinite(accountant.get_epsilon(delta))
 
 
 def _with_halved_noise(event: dp.DpEvent) -> dp.DpEvent:
@@ -179,14 +191,14 @@ def _with_halved_noise(event: dp.DpEvent) -> dp.DpEvent:
             source_dataset_size=size, sample_size=count, event=inner
         ):
             return dp.SampledWithoutReplacementDpEvent(size, count, _with_halved_noise(inner))
-    return event
+    raise TypeError(f"no rule for replace-one neighbours of {event!r}")
 
 
 def _gaussian_precision(event: dp.DpEvent) -> float | None:
     """The sum of 1 / noise^2 where the event is unsampled Gaussians throughout."""
     match event:
         case dp.GaussianDpEvent(noise_multiplier=noise):
-            return math.inf if noise == 0 else noise**-2
+            return math.inf if noise < 1e-100 else noise**-2
         case dp.SelfComposedDpEvent(event=inner, count=count):
             precision = _gaussian_precision(inner)
             return None if precision is None else count * precision

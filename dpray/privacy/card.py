@@ -22,6 +22,7 @@ from dpray.errors import BadInput, LedgerDamaged
 from dpray.privacy.accounting import LARGEST_SENSIBLE_EPSILON, prv_epsilon
 from dpray.privacy.events import describe
 from dpray.privacy.ledger import Ledger, ledger_from_json
+from dpray.storage import write_whole
 
 _TOLERANCE = 1e-6
 # Opacus's PRV holds its whole grid in memory; beyond this epsilon it is no use as a check.
@@ -64,8 +65,8 @@ class Card:
 
     def write(self, folder: Path) -> Path:
         path = folder / "card.json"
-        path.write_text(json.dumps(self.to_json(), indent=2) + "\n")
-        (folder / "card.txt").write_text(self.text())
+        write_whole(path, (json.dumps(self.to_json(), indent=2) + "\n").encode())
+        write_whole(folder / "card.txt", self.text().encode())
         return path
 
     @classmethod
@@ -139,6 +140,7 @@ def make_card(
     ledger: Ledger,
     facts: Mapping[str, Any],
     public: Mapping[str, Any],
+    num_records: int,
     covers: str = "one run",
     for_tests: bool = False,
 ) -> Card:
@@ -151,7 +153,12 @@ def make_card(
     elif cost.epsilon > LARGEST_SENSIBLE_EPSILON:
         against.append(
             f"epsilon {cost.epsilon:.4g} is above {LARGEST_SENSIBLE_EPSILON:g}: in effect this "
-            "protects nobody, and the user insisted"
+            "protects nobody"
+        )
+    if ledger.budget.delta > 1 / num_records:
+        against.append(
+            f"delta {ledger.budget.delta:g} is above 1/N for {num_records} records: it allows "
+            "publishing somebody outright"
         )
     if for_tests:
         against.append("the noise came from an insecure test key: anybody can subtract it")
@@ -225,4 +232,37 @@ def verify(card: Card) -> Verification:
         raise LedgerDamaged(
             f"the card states epsilon {_shown(card.epsilon)}, its events cost {_shown(recomputed)}"
         )
+    _check_headline(card, ledger)
     return Verification(card.epsilon, recomputed, ledger.head)
+
+
+def _check_headline(card: Card, ledger: Ledger) -> None:
+    """The other numbers on the card must be those of the ledger, and its verdict must follow."""
+    entries = ledger.to_json()["entries"]
+    stated = {
+        "steps": (card.steps, [entry["steps"] for entry in entries]),
+        "clip norm": (card.clip_norm, [entry["bound"] for entry in entries]),
+        "noise multiplier": (card.noise_multiplier, _values(entries, "noise_multiplier")),
+        "sample rate": (card.sample_rate, [1.0, *_values(entries, "sample_rate")]),
+    }
+    for name, (value, known) in stated.items():
+        if value is not None and value not in known:
+            raise LedgerDamaged(
+                f"the card states a {name} of {value}, which its ledger does not hold"
+            )
+    for name, value in ledger.cost().by_accountant().items():
+        if _shown(_finite(value)) != _shown(card.epsilon_by_accountant.get(name)):
+            raise LedgerDamaged(f"the card states another epsilon by {name} than its events cost")
+    unfit = card.epsilon is None or card.epsilon > LARGEST_SENSIBLE_EPSILON
+    if card.fit_for_release and (unfit or card.reasons_against):
+        raise LedgerDamaged("the card says it is fit for release, against its own numbers")
+
+
+def _values(value: Any, name: str) -> list[float]:
+    """Every number called `name` anywhere inside the events."""
+    if isinstance(value, list):
+        return [number for item in value for number in _values(item, name)]
+    if isinstance(value, dict):
+        own = [value[name]] if name in value else []
+        return own + [number for item in value.values() for number in _values(item, name)]
+    return []

@@ -67,12 +67,14 @@ def noisy_gradient(
         model, example_losses, rows, params, query.clip_norm, micro_batch, backend
     )
     clipped_sum = world.sum(clipped_sum)
-    if query.noise_multiplier > 0.0:
+    if query.noise_multiplier > 0.0 and world.is_first:
         noise = key.normals(f"{query.name}/noise", step, clipped_sum.numel())
         noise = noise.to(clipped_sum.device).mul_(query.noise_multiplier * query.clip_norm)
         noisy_sum = noise.add_(clipped_sum)  # in float64
     else:
         noisy_sum = clipped_sum.double()  # the query's event says that this is not private
+    # Processors may differ in the last bit of a logarithm: all ranks take rank 0's sum.
+    noisy_sum = world.share(noisy_sum)
     noisy_mean = noisy_sum.div_(query.expected_batch_size)
 
     pieces = noisy_mean.split([p.numel() for p in params])

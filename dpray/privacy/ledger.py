@@ -50,6 +50,7 @@ class Entry:
     part: str
     steps: int
     event: dp.DpEvent
+    bound: float | None = None
 
 
 @dataclass
@@ -62,6 +63,8 @@ class Ledger:
     path: Path | None = None  # None: in memory, for tests and for ranks that do not write
     head: str = ""
     header: dict[str, Any] = field(default_factory=dict)
+    heads: list[str] = field(default_factory=list)  # of every line: what a checkpoint may name
+    asked: set[str] = field(default_factory=set)  # queries handed out by this process
     # Of N workers one writes; none may look before the charge is on that one's disk.
     wait_for_all: Callable[[], None] = alone
 
@@ -86,7 +89,7 @@ class Ledger:
                 file.flush()
                 os.fsync(file.fileno())
         write_whole(_head_path(path), head.encode())
-        return cls(budget, adjacency, path=path, head=head, header=header)
+        return cls(budget, adjacency, path=path, head=head, header=header, heads=[head])
 
     @classmethod
     def open(cls, path: Path, *, subject: dict[str, str]) -> Ledger:
@@ -126,6 +129,7 @@ class Ledger:
             path,
             head,
             header,
+            hashes,
         )
         ledger._mark_acted_on()
         return ledger
@@ -133,6 +137,9 @@ class Ledger:
     def cost(self, extra: Entry | None = None) -> Cost:
         """What the entries cost together: the costliest of the disjoint parts."""
         entries = [*self.entries, extra] if extra else self.entries
+        if self.adjacency is Adjacency.REPLACE:
+            # A replaced record may move from one part to another: both change.
+            return cost_of([e.event for e in entries], self.budget.delta, self.adjacency)
         parts = {e.part for e in entries if e.part != EVERY_RECORD} or {EVERY_RECORD}
         costs = [
             cost_of(
@@ -163,10 +170,13 @@ class Ledger:
     def pay(self, query: Q, *, part: str = TRAINING) -> PaidQuery[Q]:
         """Charges a query for all its steps, or refuses it and leaves no trace.
 
-        Guarantee: when this returns, the charge is on the disk. Paying again for the same
-        query (a replay after a crash, with the same key) finds the entry and adds nothing.
+        Guarantee: when this returns, the charge is on the disk. After a crash, a new process
+        that pays for the same query finds the entry and adds nothing: it replays with the same
+        key. Within a process a query is handed out once, so no noise is used twice.
         """
-        entry = Entry(query.name, part, query.steps, query.event)
+        entry = Entry(query.name, part, query.steps, query.event, query.bound)
+        if query.name in self.asked:
+            raise BudgetExceeded(f"{query.name!r} was paid and asked already by this process")
         for number, known in enumerate(self.entries):
             if known.name == entry.name:
                 if _entry_to_json(known) != _entry_to_json(entry):
@@ -174,15 +184,17 @@ class Ledger:
                         f"{query.name!r} was charged as {describe(known.event)}; "
                         f"it cannot go on as {describe(entry.event)}"
                     )
+                self.asked.add(query.name)
                 self.wait_for_all()
                 return PaidQuery(query, number)
         total = self.cost(entry).epsilon
-        if total > self.budget.epsilon:
+        if not total <= self.budget.epsilon:
             raise BudgetExceeded(
                 f"{query.name!r} ({describe(entry.event)}) would bring epsilon to {total:.4g}, "
                 f"over the budget {self.budget}; nothing was charged"
             )
         self._append(entry)
+        self.asked.add(query.name)
         self.wait_for_all()
         return PaidQuery(query, len(self.entries) - 1)
 
@@ -209,6 +221,7 @@ class Ledger:
                     file.truncate(size)  # leave no trace of a charge that was refused by the disk
                     raise
             self.head = head
+            self.heads.append(head)
             self._mark_acted_on()
         self.entries.append(entry)
 
@@ -248,14 +261,14 @@ def _entry_to_json(entry: Entry) -> dict[str, Any]:
         "part": entry.part,
         "steps": entry.steps,
         "event": event_to_json(entry.event),
+        "bound": entry.bound,
     }
 
 
 def _entry_from_json(value: dict[str, Any]) -> Entry:
     try:
-        return Entry(
-            value["name"], value["part"], int(value["steps"]), event_from_json(value["event"])
-        )
+        event = event_from_json(value["event"])
+        return Entry(value["name"], value["part"], int(value["steps"]), event, value["bound"])
     except KeyError as error:
         raise LedgerDamaged(f"a ledger line lacks {error}") from None
 

@@ -26,5 +26,7 @@ def noisy_sum(
     paid.check(step)
     query = paid.query
     total = world.sum(raw_sum.double())
-    noise = key.normals(f"{query.name}/noise", step, total.numel()).reshape(total.shape)
-    return total + noise.to(total.device) * (query.noise_multiplier * query.sensitivity)
+    if world.is_first:
+        noise = key.normals(f"{query.name}/noise", step, total.numel()).reshape(total.shape)
+        total = total + noise.to(total.device) * (query.noise_multiplier * query.sensitivity)
+    return world.share(total)

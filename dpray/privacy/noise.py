@@ -79,18 +79,18 @@ class RunKey:
 
     def derive(self, purpose: str) -> RunKey:
         """An independent key for another part of the run, such as one stage or one trial."""
-        return RunKey(self._subkey(purpose), self.for_tests)
+        return RunKey(self._subkey(f"derive/{purpose}"), self.for_tests)
 
     def commitment(self, text: str) -> str:
         """A keyed digest: recognises `text` again without saying anything about it."""
-        return hmac.new(self._secret, f"commitment/{text}".encode(), hashlib.sha256).hexdigest()
+        return self._subkey(f"commitment/{text}").hex()
 
     def uniform_bits(self, purpose: str, step: int, ids: Tensor) -> np.ndarray:
         """A uniform 64-bit number for every record id, a keyed function of (purpose, step, id)."""
         blocks = np.empty((len(ids), 2), dtype="<u8")
         blocks[:, 0] = ids.numpy().astype("<i8").view("<u8")
         blocks[:, 1] = np.uint64(step)
-        encryptor = Cipher(algorithms.AES(self._subkey(purpose)), modes.ECB()).encryptor()
+        encryptor = Cipher(algorithms.AES(self._subkey(f"ids/{purpose}")), modes.ECB()).encryptor()
         return np.frombuffer(encryptor.update(blocks.tobytes()), dtype="<u8")[::2]
 
     def poisson_rows(self, purpose: str, step: int, ids: Tensor, rate: float) -> Tensor:
@@ -108,7 +108,7 @@ class RunKey:
     def normals(self, purpose: str, step: int, count: int) -> Tensor:
         """`count` standard normals in float64, a keyed function of (purpose, step)."""
         stream = Cipher(
-            algorithms.AES(self._subkey(f"{purpose}/{step}")), modes.CTR(bytes(16))
+            algorithms.AES(self._subkey(f"normals/{purpose}/{step}")), modes.CTR(bytes(16))
         ).encryptor()
         half = (count + 1) // 2
         total = torch.zeros(2 * half, dtype=torch.float64)

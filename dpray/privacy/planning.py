@@ -17,6 +17,7 @@ from dpray.privacy.accounting import Adjacency, Budget, Cost, cost_of
 from dpray.privacy.queries import PoissonGradients, Q
 
 _NOISE_RANGE = (1e-2, 1e7)
+_MOST_STEPS = 10_000_000
 
 
 def calibrate(
@@ -36,6 +37,8 @@ def calibrate(
         return cost_of(events, budget.delta, adjacency, coarse=coarse).epsilon
 
     low, high = _NOISE_RANGE[0], 0.5
+    if cost(low, coarse=True) <= budget.epsilon and cost(low, coarse=False) <= budget.epsilon:
+        return make_query(low)  # so rarely is anybody drawn that delta covers it
     while cost(high, coarse=True) > budget.epsilon:
         low, high = high, high * 2
         if high > _NOISE_RANGE[1]:
@@ -46,6 +49,8 @@ def calibrate(
     while low > _NOISE_RANGE[0] and cost(low, coarse=False) <= budget.epsilon:
         low, high = low * 0.98, low
     slack = 1e-4 if cost_of([make_query(high).event], budget.delta).exact is None else 1e-9
+    while cost(high, coarse=False) > budget.epsilon:
+        low, high = high, high * 1.02  # the accountant is not quite monotone: test, do not trust
     return make_query(
         _least_noise(lambda n: cost(n, coarse=False), budget.epsilon, low, high, slack=slack)
     )
@@ -66,14 +71,16 @@ def _least_noise(
 
     at_low, at_high = excess(low), excess(high)
     bisect = False
-    while at_high < math.log1p(-slack) and high / low > 1 + 1e-12:
+    for _ in range(60):
+        if at_high >= math.log1p(-slack) or high / low <= 1 + 1e-12:
+            break
         share = 0.5 if bisect or at_low > 5 else at_low / (at_low - at_high)
         # Aim a little to the side that fits: that is the side that may be returned.
         share = min(max(share + slack / 4, 0.02), 0.999)
         middle = low * (high / low) ** share
         at_middle = excess(middle)
         if at_middle > 0:
-            bisect, low, at_low = False, middle, at_middle
+            bisect, low, at_low = at_middle > at_low / 2, middle, at_middle
         else:
             bisect, high, at_high = at_middle < at_high / 2, middle, at_middle
     return high
@@ -127,6 +134,8 @@ def solve(
             f"left out: {', '.join(missing) or 'none'}"
         )
     _check_ranges(noise_multiplier, sample_rate, steps)
+    if epsilon is not None and not math.isfinite(epsilon):
+        raise BadInput(f"epsilon {epsilon:g} is out of range: it must be a finite number above 0")
 
     def fits(noise: float, rate: float, count: int) -> bool:
         assert epsilon is not None
@@ -153,12 +162,12 @@ def solve(
 
 
 def _check_ranges(noise: float | None, rate: float | None, steps: int | None) -> None:
-    if noise is not None and not noise > 0:
-        raise BadInput(f"noise multiplier {noise:g} is out of range: it must be above 0")
+    if noise is not None and not 0.01 <= noise < math.inf:
+        raise BadInput(f"noise multiplier {noise:g} is out of range: it must be at least 0.01")
     if rate is not None and not 0 < rate <= 1:
         raise BadInput(f"sample rate {rate:g} is out of range: it must be above 0 and at most 1")
-    if steps is not None and steps < 1:
-        raise BadInput(f"steps {steps} is out of range: it must be at least 1")
+    if steps is not None and not 1 <= steps <= _MOST_STEPS:
+        raise BadInput(f"steps {steps} is out of range: from 1 to {_MOST_STEPS}")
 
 
 def _most_steps(noise: float, rate: float, fits: Callable[[float, float, int], bool]) -> int:
@@ -169,7 +178,7 @@ def _most_steps(noise: float, rate: float, fits: Callable[[float, float, int], b
     low, high = 1, 2
     while fits(noise, rate, high):
         low, high = high, high * 2
-        if high > 1 << 26:
+        if high > _MOST_STEPS:
             raise BadInput(f"more than {low} steps fit: name a smaller noise multiplier")
     while high - low > 1:
         middle = (low + high) // 2

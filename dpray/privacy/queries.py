@@ -7,12 +7,13 @@ event on the ledger is what the code does. `Ledger.pay(query)` turns a query int
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import dp_accounting as dp
 
-from dpray.errors import BudgetExceeded
+from dpray.errors import BadInput, BudgetExceeded
 
 
 class Query(Protocol):
@@ -23,6 +24,11 @@ class Query(Protocol):
 
     @property
     def steps(self) -> int: ...
+
+    @property
+    def bound(self) -> float | None:
+        """The norm a record's contribution is held to; None where it is not."""
+        ...
 
     @property
     def event(self) -> dp.DpEvent: ...
@@ -37,14 +43,32 @@ class PaidQuery(Generic[Q]):
 
     query: Q
     entry: int  # line of the ledger that paid for it
+    asked: set[int] = field(default_factory=set, compare=False, repr=False)
 
     def check(self, step: int) -> None:
-        """Refuses a step that was not paid for."""
+        """Refuses a step that was not paid for, and one that was asked already.
+
+        The noise of a step is a function of the key and the step: two answers to two different
+        questions with the same noise would give away their difference.
+        """
+        if step in self.asked:
+            raise BudgetExceeded(f"step {step} of {self.query.name!r} was asked already")
         if not 0 <= step < self.query.steps:
             raise BudgetExceeded(
                 f"step {step} of {self.query.name!r} was not paid for: "
                 f"the ledger holds {self.query.steps} steps"
             )
+        self.asked.add(step)
+
+
+def _check(noise_multiplier: float, bound: float, steps: int) -> None:
+    """What is not a number must not reach an accountant: a NaN can come out as a cost of zero."""
+    if not 0 <= noise_multiplier < math.inf:
+        raise BadInput(f"noise multiplier {noise_multiplier} must be a number, at least 0")
+    if not 0 < bound < math.inf:
+        raise BadInput(f"the bound on a record's contribution, {bound}, must be above 0 and finite")
+    if steps < 1:
+        raise BadInput(f"{steps} steps are out of range: at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +86,18 @@ class PoissonGradients:
     clip_norm: float
     noise_multiplier: float
     expected_batch_size: float  # public; the noisy sum is divided by it
+
+    def __post_init__(self) -> None:
+        _check(self.noise_multiplier, self.clip_norm, self.steps)
+        if not 0 < self.sample_rate <= 1 or not 0 < self.expected_batch_size < math.inf:
+            raise BadInput(
+                f"sample rate {self.sample_rate} must be above 0 and at most 1, and the expected "
+                f"batch size {self.expected_batch_size} above 0"
+            )
+
+    @property
+    def bound(self) -> float:
+        return self.clip_norm
 
     @property
     def event(self) -> dp.DpEvent:
@@ -81,6 +117,15 @@ class GaussianSum:
     noise_multiplier: float
     sensitivity: float = 1.0
     steps: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self.noise_multiplier, self.sensitivity, self.steps)
+        if self.noise_multiplier == 0:
+            raise BadInput("a Gaussian sum without noise is no release")
+
+    @property
+    def bound(self) -> float:
+        return self.sensitivity
 
     @property
     def event(self) -> dp.DpEvent:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpray.contract import Release, load_release
 from dpray.errors import BadInput, NotPrivate, TrackingFailed, unknown
-from dpray.privacy.card import Card
+from dpray.privacy.card import Card, verify
 from dpray.tracking.reach import clear_failure
 from dpray.tracking.register import LOADER, PREFIX, dataset_name
 from dpray.tracking.store import connect, shown_uri, store_lock, tracking_uri
@@ -137,6 +137,7 @@ def promote(reference: str, alias: str = "champion", *, force: bool = False) -> 
     """Gives a version a name people can rely on. Its card must say it is fit for release."""
     row = find(reference)
     card = card_of(row)
+    verify(card)  # what the card states must follow from its own events
     if not card.fit_for_release and not force:
         raise NotPrivate(
             f"{row.reference} is not fit for release ({'; '.join(card.reasons_against)}); "

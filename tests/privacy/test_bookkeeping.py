@@ -237,3 +237,18 @@ def test_micro_batches_give_the_sum_of_one_batch(micro_batch: int, backend: str)
     whole = _clipped_sum(model, losses, rows, params, 0.3, 512, backend)
     parts = _clipped_sum(model, losses, rows, params, 0.3, micro_batch, backend)
     torch.testing.assert_close(parts, whole, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e9])
+def test_positions_that_cancel_add_no_more_than_the_clip_norm(size):
+    """The true gradient is small, the rounding error of its terms is not: it counts as well."""
+    torch.manual_seed(0)
+    model = nn.Linear(64, 64, bias=False)
+    inputs = torch.randn(1, 1, 64).expand(1, 3, 64).contiguous()
+    weights = torch.tensor([size, 1e-3, -size])[None, :, None]
+
+    def losses(rows):
+        return (model(inputs[rows]) * weights).sum((1, 2))
+
+    total = _clipped_sum(model, losses, torch.arange(1), [model.weight], 0.5, 8, "bookkeeping")
+    assert total.norm() <= 0.5 * (1 + 1e-6)

@@ -24,7 +24,13 @@ def make(tmp_path, *, epsilon: float = 3.0, noise: float = 1.1, **words) -> Card
     )
     ledger.pay(query)
     return make_card(
-        run_id="r1", method="m", dataset="d", ledger=ledger, facts=FACTS, public={"N": 500}, **words
+        run_id="r1",
+        method="m",
+        dataset="d",
+        ledger=ledger,
+        facts=FACTS,
+        public={"N": 500},
+        **{"num_records": 500, **words},
     )
 
 
@@ -41,6 +47,22 @@ def test_a_card_that_says_less_than_its_events_is_refused(tmp_path):
     value["epsilon"] *= 0.99
     path.write_text(json.dumps(value))
     with pytest.raises(LedgerDamaged, match="its events cost"):
+        verify(Card.read(path))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("noise_multiplier", 9.0), ("steps", 5), ("sample_rate", 0.5), ("clip_norm", 9.0)),
+        ("epsilon_by_accountant", {"pld": 0.1}),
+        ("reasons_against", ["it is bad"]),
+    ],
+)
+def test_a_number_that_is_not_the_ledgers_is_refused(tmp_path, field, value):
+    path = make(tmp_path).write(tmp_path)
+    changed = {**json.loads(path.read_text()), field: value}
+    path.write_text(json.dumps(changed))
+    with pytest.raises(LedgerDamaged):
         verify(Card.read(path))
 
 
@@ -68,6 +90,12 @@ def test_a_test_key_or_a_huge_epsilon_is_not_fit_for_release(tmp_path):
     assert weak.epsilon > 20
     assert not weak.fit_for_release
     assert "protects nobody" in weak.text()
+
+
+def test_a_delta_above_one_over_n_is_not_fit_for_release(tmp_path):
+    card = make(tmp_path, num_records=200_000)
+    assert not card.fit_for_release
+    assert "publishing somebody outright" in card.text()
 
 
 def test_what_is_not_a_card_is_refused_in_one_line(tmp_path):

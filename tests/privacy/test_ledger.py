@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from dpray.errors import BudgetExceeded, CannotResume, LedgerDamaged
+from dpray.errors import BadInput, BudgetExceeded, CannotResume, LedgerDamaged
 from dpray.privacy.accounting import Adjacency, Budget
 from dpray.privacy.ledger import HOLD_OUT, Ledger, ledger_from_json
 from dpray.privacy.queries import GaussianSum
@@ -42,17 +42,54 @@ def test_a_refused_query_leaves_no_trace(ledger, path):
     assert ledger.epsilon == epsilon
 
 
-def test_paying_again_for_the_same_query_adds_nothing(ledger):
+def test_after_a_crash_the_same_query_is_found_and_adds_nothing(ledger, path):
     ledger.pay(gaussian("first"))
-    epsilon, head = ledger.epsilon, ledger.head
-    ledger.pay(gaussian("first"))
-    assert (ledger.epsilon, ledger.head, len(ledger.entries)) == (epsilon, head, 1)
+    again = Ledger.open(path, subject=SUBJECT)
+    again.pay(gaussian("first"))
+    assert (again.epsilon, again.head, len(again.entries)) == (ledger.epsilon, ledger.head, 1)
 
 
-def test_the_same_name_for_another_query_is_refused(ledger):
+def test_one_process_is_handed_a_query_once(ledger, path):
+    for one in (ledger, Ledger.open(path, subject=SUBJECT)):
+        if one is ledger:
+            paid = one.pay(gaussian("first", steps=2))
+            paid.check(0)
+            with pytest.raises(BudgetExceeded, match="asked already"):
+                paid.check(0)
+        with pytest.raises(BudgetExceeded, match="already by this process"):
+            ledger.pay(gaussian("first", steps=2))
+
+
+@pytest.mark.parametrize("other", [{"noise": 20.0}, {"steps": 2}, {"sensitivity": 2.0}])
+def test_another_query_under_the_same_name_is_refused(ledger, path, other):
     ledger.pay(gaussian("first"))
+    noise, steps = other.get("noise", 10.0), other.get("steps", 1)
+    changed = GaussianSum(
+        name="first",
+        noise_multiplier=noise,
+        steps=steps,
+        sensitivity=other.get("sensitivity", 1.0),
+    )
     with pytest.raises(LedgerDamaged, match="cannot go on as"):
-        ledger.pay(gaussian("first", noise=20.0))
+        Ledger.open(path, subject=SUBJECT).pay(changed)
+
+
+@pytest.mark.parametrize("noise", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_noise_that_is_no_noise_never_reaches_the_accountant(noise):
+    with pytest.raises(BadInput):
+        gaussian("first", noise=noise)
+
+
+def test_the_charge_is_synced_before_pay_returns_and_others_wait_for_it(ledger, path, monkeypatch):
+    from dpray.privacy import ledger as module
+
+    happened = []
+    honest = module.os.fsync
+    monkeypatch.setattr(module.os, "fsync", lambda f: (honest(f), happened.append("synced")))
+    ledger.wait_for_all = lambda: happened.append(f"waited after {path.read_text().count('first')}")
+    ledger.pay(gaussian("first"))
+    assert happened[0] == "synced"
+    assert happened[-1] == "waited after 1"
 
 
 def test_a_kill_at_any_byte_loses_at_most_the_line_that_was_not_acted_on(ledger, path):

@@ -88,6 +88,7 @@ def _make_result(
         facts={"steps": 2},
         public={"image shape": list(SHAPE)},
         for_tests=for_tests,
+        num_records=60_000,
     )
     metrics = (
         Metric("test_accuracy", accuracy, source),
