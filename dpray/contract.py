@@ -22,6 +22,7 @@ from dpray import models
 from dpray.checkpoints import Checkpoints
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
+from dpray.models.batches import in_batches
 from dpray.pool import Pool
 from dpray.privacy.ledger import Ledger
 from dpray.privacy.noise import RunKey
@@ -101,12 +102,12 @@ class Classifier(Release):
 
     kind: ClassVar[str] = "classifier"
 
-    @torch.no_grad()
-    def probabilities(self, pixels: Tensor, batch_size: int = 500) -> Tensor:
+    def probabilities(self, pixels: Tensor, batch_size: int = 250) -> Tensor:
         self.module.eval()
+        if len(pixels) == 0:
+            return torch.zeros(0, len(self.class_names))
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
-        parts = [self.module(part.to(device)).softmax(1).cpu() for part in pixels.split(batch_size)]
-        return torch.cat(parts) if parts else torch.zeros(0, len(self.class_names))
+        return in_batches(lambda part: self.module(part).softmax(1), pixels, batch_size, device)
 
     def predict(self, pixels: Tensor) -> Tensor:
         return self.probabilities(pixels).argmax(1)

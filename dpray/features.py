@@ -19,6 +19,7 @@ from dpray.contract import Run
 from dpray.data.folders import home
 from dpray.data.records import TrainingData
 from dpray.data.shards import BLOCK_SIZE, block_numbers
+from dpray.models.batches import in_batches
 from dpray.storage import private_folder, write_whole
 
 _BATCH = 250  # what kymatio is fastest at on a processor; a GPU takes it as well
@@ -45,9 +46,7 @@ def private_features(data: TrainingData, module: nn.Module, kind: str, run: Run)
             block = _read(path, count)
             if block is None:
                 pixels = data.private.pixels[start : start + count]
-                block = torch.cat(
-                    [module(p.to(run.device)).half().cpu() for p in pixels.split(_BATCH)]
-                )
+                block = in_batches(lambda p: module(p).half(), pixels, _BATCH, run.device)
                 write_whole(path, save({"features": block}))
             parts.append(block)
             start += count
