@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import signal
 
 import pytest
 import torch
@@ -16,6 +17,9 @@ from dpray.privacy.noise import RunKey
 from dpray.progress import silent
 from dpray.world import SOLO
 
+# A shell that starts the suite in the background has it ignore Ctrl-C, and every process below
+# it too: interrupts, and Ray's cancelling, which is one, would then do nothing.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # The suite shares its cores with Ray's processes: spinning threads would slow all of them.
 torch.set_num_threads(1)
 
