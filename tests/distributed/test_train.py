@@ -21,7 +21,7 @@ from dpray.spec import RunSpec
 
 QUICK = {"features": "pixels", "batch_size": 300, "steps": 60, "lr": 2.0}
 # Long enough to be killed in the middle of, with a checkpoint every fraction of a second.
-LONG = {**QUICK, "steps": 1500}
+LONG = {**QUICK, "steps": 700}
 
 
 def spec(settings: dict = QUICK, **words) -> RunSpec:

@@ -85,7 +85,7 @@ def _make_result(
         method=method,
         dataset=dataset,
         ledger=ledger,
-        facts={"steps": 2},
+        facts={"steps": 1},
         public={"image shape": list(SHAPE)},
         for_tests=for_tests,
         num_records=60_000,
