@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from dpray import models
-from dpray.checkpoints import Checkpoints
+from dpray.checkpoints import Checkpoint, Checkpoints
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
 from dpray.models.batches import in_batches
@@ -54,6 +54,19 @@ class Run:
         """A public generator: the same seed and purpose give the same draws everywhere."""
         offset = sum(ord(c) * 257**i for i, c in enumerate(purpose)) % (1 << 31)
         return torch.Generator().manual_seed((self.seed << 31) + offset)
+
+    def once(self, name: str, release: Callable[[], Tensor]) -> Tensor:
+        """A noisy release, kept: after a crash it is read back and not computed again.
+
+        The same sum taken by other arithmetic (another number of threads or workers) differs in
+        its last bits, and with the same noise that difference would be of the data alone.
+        """
+        kept = self.checkpoints.latest(name, ledger_heads=self.ledger.heads)
+        if kept is not None:
+            return kept.tensors["release"]
+        noisy = release()
+        self.checkpoints.save(name, Checkpoint(1, {"release": noisy}, self.ledger.head))
+        return noisy
 
 
 class Method(Protocol):

@@ -27,8 +27,8 @@ from dpray.data.datasets import load
 from dpray.data.records import Dataset
 from dpray.data.shards import shard
 from dpray.errors import BadInput, CannotResume, Diverged
+from dpray.evaluation.in_run import evaluate
 from dpray.evaluation.metrics import Metric, Source
-from dpray.evaluation.suite import evaluate
 from dpray.pool import Pool, SerialPool
 from dpray.privacy.card import Card, make_card
 from dpray.privacy.ledger import Ledger, alone
@@ -125,7 +125,9 @@ def execute(
         _refuse_what_diverged(release)
         cpu_seconds = _cpu_seconds(world, started)
         ledger.wait_for_all = alone  # what is left is rank 0's: the others only hear of it
-        metrics, card = world.from_first(lambda: _judge(release, dataset, run, spec, cpu_seconds))
+        metrics, card = world.from_first(
+            lambda: _judge(release, dataset, run, spec, cpu_seconds, say)
+        )
         result = Result(run_id, spec, release, metrics, card, folder)
         if world.is_first:
             write_result(result)
@@ -143,10 +145,18 @@ def _refuse_what_diverged(release: Release) -> None:
 
 
 def _judge(
-    release: Release, dataset: Dataset, run: Run, spec: RunSpec, cpu_seconds: float
+    release: Release,
+    dataset: Dataset,
+    run: Run,
+    spec: RunSpec,
+    cpu_seconds: float,
+    say: Callable[[str], None],
 ) -> tuple[tuple[Metric, ...], Card]:
     """Metrics and then the card, which also states what the metrics cost."""
-    metrics = [*evaluate(release, dataset, run), Metric("core_seconds", cpu_seconds, Source.COST)]
+    metrics = [
+        *evaluate(release, dataset, run, say),
+        Metric("core_seconds", cpu_seconds, Source.COST),
+    ]
     if math.isfinite(run.ledger.epsilon):
         metrics.append(Metric("epsilon", run.ledger.epsilon, Source.LEDGER))
     return tuple(metrics), _card(spec, dataset, run)

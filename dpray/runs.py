@@ -1,6 +1,7 @@
 """Where a run lives on disk: one folder with a public side and a private side.
 
     runs/<run id>/spec.json, result.json, card.json, card.txt, picture.png, release/
+    runs/<run id>/samples.png    where the release is a synthesizer
     runs/<run id>/private/    owner-only: the key, the ledger, checkpoints
 
 The private side loses its key and its checkpoints when the run ends well; the ledger stays.
@@ -60,6 +61,10 @@ class RunFolder:
     @property
     def picture(self) -> Path:
         return self.path / "picture.png"
+
+    @property
+    def samples(self) -> Path:
+        return self.path / "samples.png"
 
     @property
     def is_finished(self) -> bool:

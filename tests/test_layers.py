@@ -16,7 +16,7 @@ LAYERS = [
     {"tracking", "reporting"},
     {"execute"},
     {"runs", "methods", "evaluation"},
-    {"features"},
+    {"features", "averages"},
     {"contract", "spec"},
     {"privacy", "models", "checkpoints"},
     {"data", "pool"},

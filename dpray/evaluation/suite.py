@@ -1,48 +1,142 @@
-"""What a release is worth: accuracy on a test set, public or paid for."""
+"""Which measurements belong together, and how they are taken of any release or any set of images.
+
+`quick` is what every run measures of itself; `paper` adds the six architectures of Private Set
+Generation and Inception's scores. Every metric says what it read. With reference `private`, or a
+test set that is private, that is `private`: shown to the owner of the data and never recorded.
+"""
 
 from __future__ import annotations
 
-from dpray.contract import Classifier, Release, Run
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dpray.contract import Classifier
 from dpray.data.records import Dataset
-from dpray.errors import BadInput
+from dpray.errors import BadInput, unknown
+from dpray.evaluation.downstream import LOGISTIC, Score, downstream
+from dpray.evaluation.fidelity import fidelity
+from dpray.evaluation.judge import Reference
 from dpray.evaluation.metrics import Metric, Source
-from dpray.privacy.ledger import HOLD_OUT
-from dpray.privacy.mechanisms import noisy_sum
-from dpray.privacy.queries import GaussianSum
+from dpray.evaluation.synthetic import Synthetic
+from dpray.models.architectures import ARCHITECTURES
+from dpray.pool import Pool
 
-_HOLD_OUT_QUERY = "hold-out accuracy"
-# Where the run has no epsilon to calibrate to: epsilon 1 at delta 1e-5 for hold-out records.
-_NOISE_WITHOUT_BUDGET = 3.7307
-
-
-def evaluate(release: Release, dataset: Dataset, run: Run) -> list[Metric]:
-    if isinstance(release, Classifier):
-        return [_test_accuracy(release, dataset, run)]
-    raise BadInput(f"no evaluation for a {release.kind}")
+HEADLINE = "cnn"  # its accuracy is the `test_accuracy` of a synthesizer
+Say = Callable[[str], None]
 
 
-def _test_accuracy(release: Classifier, dataset: Dataset, run: Run) -> Metric:
-    """Accuracy on the test set: as it is where that is public, else as a paid, noisy count.
-
-    Guarantee: a hold-out record changes the count of correct predictions by at most one, and
-    hold-out records are never trained on, so the charge stands beside that of the training.
-    """
-    test = dataset.test
-    if dataset.test_is_public:
-        correct = (release.predict(test.pixels) == test.labels).double().mean()
-        return Metric("test_accuracy", float(correct), Source.PUBLIC_TEST)
-    query = _hold_out_query(run)
-    paid = run.ledger.pay(query, part=HOLD_OUT)
-    raw_correct = (release.predict(test.pixels) == test.labels).double().sum().reshape(1)
-    noisy_correct = noisy_sum(raw_correct, paid=paid, key=run.key)
-    accuracy = float(noisy_correct) / len(test)
-    return Metric("test_accuracy", min(max(accuracy, 0.0), 1.0), Source.NOISY_HOLD_OUT)
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    classifiers: tuple[str, ...]
+    runs: int  # of every classifier, each from its own seed
+    inception: bool
 
 
-def _hold_out_query(run: Run) -> GaussianSum:
-    """All of the budget: hold-out records pay for nothing else."""
-    if not run.ledger.budget.is_finite:
-        return GaussianSum(name=_HOLD_OUT_QUERY, noise_multiplier=_NOISE_WITHOUT_BUDGET)
-    return run.ledger.calibrate(
-        lambda noise: GaussianSum(name=_HOLD_OUT_QUERY, noise_multiplier=noise), part=HOLD_OUT
+_YARDSTICKS = (LOGISTIC, "mlp", HEADLINE)
+SUITES = {
+    suite.name: suite
+    for suite in (
+        Suite("quick", _YARDSTICKS, runs=1, inception=False),
+        Suite("paper", (*_YARDSTICKS, *ARCHITECTURES), runs=3, inception=True),
     )
+}
+
+
+def find_suite(
+    name: str, *, classifiers: Sequence[str] | None = None, runs: int | None = None
+) -> Suite:
+    """A suite by name, with other classifiers or another number of runs where they are given."""
+    if name not in SUITES:
+        raise unknown("suite", name, SUITES)
+    if runs is not None and runs < 1:
+        raise BadInput(f"{runs} runs are out of range: it must be at least 1")
+    suite = SUITES[name]
+    return replace(
+        suite, classifiers=tuple(classifiers or suite.classifiers), runs=runs or suite.runs
+    )
+
+
+def measure_images(
+    images: Synthetic,
+    dataset: Dataset,
+    suite: Suite,
+    *,
+    pool: Pool,
+    seed: int = 0,
+    reference: Reference = "test",
+    inception_weights: Path | None = None,
+    say: Say,
+) -> list[Metric]:
+    """All of `suite`, of synthetic images: train on them, test on real ones; then fidelity."""
+    if not dataset.test_is_public and reference == "test":
+        raise BadInput(
+            f"the hold-out of {dataset.train.name} is private: a run pays for its accuracy and "
+            "records it; --reference private shows un-noised figures that must not be published"
+        )
+    looks = fidelity(
+        images.pixels,
+        dataset,
+        reference=reference,
+        inception=suite.inception,
+        inception_weights=inception_weights,
+        say=say,
+    )
+    for note in looks.notes:
+        say(f"note: {note}")
+    scores = downstream(
+        images.pixels,
+        images.labels,
+        dataset.test,
+        num_classes=dataset.train.num_classes,
+        classifiers=suite.classifiers,
+        seeds=range(seed, seed + suite.runs),
+        pool=pool,
+    )
+    source = Source.PUBLIC_TEST if dataset.test_is_public else Source.PRIVATE
+    shares = [[s.raw_correct / len(dataset.test) for s in own] for own in by_classifier(scores)]
+    named = zip(suite.classifiers, shares, strict=True)
+    return [*accuracies(dict(named), source), *convergence(scores, say), *looks.metrics]
+
+
+def measure_classifier(release: Classifier, dataset: Dataset, *, reference: Reference) -> Metric:
+    """Accuracy on the test set, as it is."""
+    if not dataset.test_is_public and reference == "test":
+        raise BadInput(
+            f"the hold-out of {dataset.train.name} is private: a run pays for its accuracy and "
+            "records it; --reference private shows the un-noised figure"
+        )
+    if release.shape != dataset.train.shape:
+        raise BadInput(
+            f"the classifier takes images of shape {release.shape}, those of "
+            f"{dataset.train.name} are {dataset.train.shape}"
+        )
+    correct = (release.predict(dataset.test.pixels) == dataset.test.labels).double().mean()
+    source = Source.PUBLIC_TEST if dataset.test_is_public else Source.PRIVATE
+    return Metric("test_accuracy", float(correct), source)
+
+
+def by_classifier(scores: Sequence[Score]) -> list[list[Score]]:
+    names = list(dict.fromkeys(score.classifier for score in scores))
+    return [[score for score in scores if score.classifier == name] for name in names]
+
+
+def accuracies(shares: dict[str, list[float]], source: Source) -> list[Metric]:
+    """Mean and deviation for each classifier; the headline's stands for the release as a whole."""
+    metrics = []
+    for name, values in shares.items():
+        metrics.append(Metric(f"{name}_accuracy", statistics.fmean(values), source))
+        if len(values) > 1 and name != LOGISTIC:  # which draws nothing at random
+            metrics.append(Metric(f"{name}_accuracy_std", statistics.stdev(values), source))
+    headline = HEADLINE if HEADLINE in shares else next(iter(shares))
+    return [Metric("test_accuracy", statistics.fmean(shares[headline]), source), *metrics]
+
+
+def convergence(scores: Sequence[Score], say: Say) -> list[Metric]:
+    """Whether logistic regression got to its end, as a number that stays with the record."""
+    notes = [score.note for score in scores if score.classifier == LOGISTIC]
+    for note in dict.fromkeys(note for note in notes if note):
+        say(f"note: {note}")
+    return [Metric("lr_converged", float(not any(notes)), Source.RELEASE)] if notes else []

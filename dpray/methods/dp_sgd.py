@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpray import models
+from dpray.averages import move_average
 from dpray.checkpoints import Checkpoint, pack, unpack
 from dpray.contract import Classifier, Run
 from dpray.data.records import TrainingData
@@ -173,7 +174,7 @@ class DPSgd:
                     micro_batch=self.micro_batch,
                 )
                 optimizer.step()
-                _average_(average.head, head, step, plan.averaging)
+                move_average(average.head, head, step, plan.averaging)
                 bar.advance()
                 if run.checkpoints.due():
                     tensors = pack(kept, optimizer)
@@ -238,11 +239,3 @@ def _restore(run: Run, kept: dict[str, nn.Module], optimizer: torch.optim.Optimi
         return 0
     unpack(checkpoint.tensors, kept, optimizer)
     return checkpoint.step
-
-
-@torch.no_grad()
-def _average_(average: nn.Module, head: nn.Module, step: int, decay: float) -> None:
-    """Moves the running average; early on it forgets faster, so that it has no cold start."""
-    decay = min(decay, step / (step + 10))
-    for kept, new in zip(average.parameters(), head.parameters(), strict=True):
-        kept.lerp_(new, 1 - decay)

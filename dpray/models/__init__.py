@@ -17,6 +17,12 @@ from dpray.errors import unknown
 # name -> where it is defined. Imported on use: a prediction does not load every architecture.
 _TABLE: dict[str, str] = {
     "image-classifier": "dpray.models.classifiers:ImageClassifier",
+    "class-decoder": "dpray.models.generators:ClassDecoder",
+    "conditional-decoder": "dpray.models.generators:ConditionalDecoder",
+    "conv-generator": "dpray.models.generators:ConvGenerator",
+    "gaussian-mixture": "dpray.models.mixtures:GaussianMixture",
+    "image-set": "dpray.models.generators:ImageSet",
+    "mlp-generator": "dpray.models.generators:MlpGenerator",
 }
 
 

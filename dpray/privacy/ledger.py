@@ -11,12 +11,13 @@ hold-out), so their costs do not add up: epsilon of the ledger is that of the co
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from dpray.privacy.events import (
     noise_multiplier_of,
 )
 from dpray.privacy.planning import calibrate
-from dpray.privacy.queries import PaidQuery, Q
+from dpray.privacy.queries import PaidQuery, Q, Together
 from dpray.storage import clear_errors, write_whole
 
 EVERY_RECORD = "every record"
@@ -166,6 +167,33 @@ class Ledger:
                 return make_query(noise_multiplier_of(entry.event))
         spent = [e.event for e in self.entries if e.part in (part, EVERY_RECORD)]
         return calibrate(make_query, self.budget, spent=spent, adjacency=self.adjacency)
+
+    def calibrate_together(
+        self, make_queries: Callable[[float], Sequence[Q]], *, part: str = TRAINING
+    ) -> list[Q]:
+        """Several queries that share what is left: `make_queries` spreads one noise level.
+
+        Guarantee: paid one after the other they cost at most the budget, also after a crash
+        between two payments: what was paid comes back with the noise it was paid at.
+        """
+        queries: Sequence[Q] = make_queries(1.0)
+        names = [query.name for query in queries]
+        paid = {e.name: noise_multiplier_of(e.event) for e in self.entries if e.name in names}
+        if len(paid) < len(names):
+            others = [e for e in self.entries if e.name not in names]
+            spent = [e.event for e in others if e.part in (part, EVERY_RECORD)]
+            queries = calibrate(
+                lambda noise: Together(tuple(make_queries(noise))),
+                self.budget,
+                spent=spent,
+                adjacency=self.adjacency,
+            ).queries
+        return [
+            dataclasses.replace(query, noise_multiplier=paid[query.name])  # type: ignore[type-var]
+            if query.name in paid
+            else query
+            for query in queries
+        ]
 
     def pay(self, query: Q, *, part: str = TRAINING) -> PaidQuery[Q]:
         """Charges a query for all its steps, or refuses it and leaves no trace.

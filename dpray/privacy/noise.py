@@ -105,6 +105,25 @@ class RunKey:
         picked = self.uniform_bits(purpose, step, ids) < threshold
         return torch.from_numpy(np.flatnonzero(picked))
 
+    def record_normals(self, purpose: str, step: int, ids: Tensor, count: int) -> Tensor:
+        """(len(ids), count) standard normals in float32, a keyed function of (purpose, step, id).
+
+        For draws that belong to a record, such as the latent noise of its reconstruction: they
+        are the same on any number of workers, whoever else is in the batch. They hide nothing;
+        noise that carries the guarantee comes from `normals`.
+        """
+        pairs = (count + 1) // 2
+        blocks = np.empty((len(ids), pairs, 2), dtype="<u8")
+        blocks[:, :, 0] = ids.numpy().astype("<i8").view("<u8")[:, None]
+        blocks[:, :, 1] = (np.uint64(step) << np.uint64(16)) + np.arange(pairs, dtype="<u8")
+        secret = self._subkey(f"record normals/{purpose}")
+        encryptor = Cipher(algorithms.AES(secret), modes.ECB()).encryptor()
+        bits = np.frombuffer(encryptor.update(blocks.tobytes()), dtype="<u8").reshape(-1, pairs, 2)
+        uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        radius, angle = np.sqrt(-2 * np.log(uniform[..., 0])), 2 * np.pi * uniform[..., 1]
+        both = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        return torch.from_numpy(both[:, :count].astype(np.float32))
+
     def normals(self, purpose: str, step: int, count: int) -> Tensor:
         """`count` standard normals in float64, a keyed function of (purpose, step)."""
         stream = Cipher(

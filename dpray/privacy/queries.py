@@ -131,3 +131,26 @@ class GaussianSum:
     def event(self) -> dp.DpEvent:
         one = dp.GaussianDpEvent(self.noise_multiplier)
         return one if self.steps == 1 else dp.SelfComposedDpEvent(one, self.steps)
+
+
+@dataclass(frozen=True)
+class Together(Generic[Q]):
+    """Several queries as one, to find the noise at which all of them fit. Each is paid alone."""
+
+    queries: tuple[Q, ...]
+
+    @property
+    def name(self) -> str:
+        return " and ".join(query.name for query in self.queries)
+
+    @property
+    def steps(self) -> int:
+        return sum(query.steps for query in self.queries)
+
+    @property
+    def bound(self) -> None:
+        return None
+
+    @property
+    def event(self) -> dp.DpEvent:
+        return dp.ComposedDpEvent([query.event for query in self.queries])

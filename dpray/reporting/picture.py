@@ -1,43 +1,58 @@
-"""One picture of a finished run: what it gets right and wrong, and where epsilon went.
+"""One picture of a finished run: what came out, what it is worth, and where epsilon went.
 
-Drawn from public things alone: the public test set (never a private hold-out), the release
-and the ledger.
+A classifier is shown by what it gets right and wrong, a synthesizer by what it draws. Drawn
+from public things alone: the public test set (never a private hold-out), the release and the
+ledger.
 """
 
 from __future__ import annotations
 
+import math
+from textwrap import shorten
+
 import numpy as np
 import torch
+from PIL import Image
 
-from dpray.contract import Classifier
+from dpray.contract import Classifier, Synthesizer
 from dpray.data.datasets import load
 from dpray.data.records import Dataset
 from dpray.execute import Result
 from dpray.privacy.accounting import cost_of
-from dpray.privacy.ledger import ledger_from_json
+from dpray.privacy.card import Card
+from dpray.privacy.ledger import Ledger, ledger_from_json
 from dpray.privacy.queries import PoissonGradients
+from dpray.reporting.grid import class_grid, grid, named_rows
 
 _INK, _ACCENT, _WRONG = "#22313f", "#2a7f9e", "#c0392b"
+_PER_CLASS = 10  # in samples.png
+_MOST_ROWS = 10  # in a panel
 
 
 def draw_run(result: Result) -> None:
-    """Writes `picture.png` into the run's folder."""
+    """Writes `picture.png` into the run's folder, and `samples.png` for a synthesizer."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    dataset = load(result.spec.dataset, say=lambda text: None)
     figure = plt.figure(figsize=(12, 4.6), layout="constrained")
     figure.suptitle(_title(result), color=_INK, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    samples, confusion, budget = np.asarray(figure.subfigures(1, 3, width_ratios=(1.15, 1, 1)))
-    if isinstance(result.release, Classifier) and dataset.test_is_public:
-        _draw_samples(samples, result.release, dataset)
-        _draw_confusion(confusion.subplots(), result.release, dataset)
-    else:
-        for part in (samples, confusion):
-            part.text(0.5, 0.5, "the test set is private:\nnothing of it is drawn", ha="center")
-    _draw_budget(budget.subplots(), result)
+    left, middle, right = np.asarray(figure.subfigures(1, 3, width_ratios=(1.15, 1, 1)))
+    if isinstance(result.release, Synthesizer):
+        rng = torch.Generator().manual_seed(result.spec.seed)
+        class_grid(result.release, _PER_CLASS, rng).save(result.folder.samples)
+        _draw_drawn(left.subplots(), result.release, rng)
+        _draw_means(middle.subplots(), result.release, rng)
+    elif isinstance(result.release, Classifier):
+        dataset = load(result.spec.dataset, say=lambda text: None)
+        if dataset.test_is_public:
+            _draw_samples(left, result.release, dataset)
+            _draw_confusion(middle.subplots(), result.release, dataset)
+        else:
+            for part in (left, middle):
+                part.text(0.5, 0.5, "the test set is private:\nnothing of it is drawn", ha="center")
+    _draw_budget(right.subplots(), result)
     figure.savefig(result.folder.picture, dpi=110)
     plt.close(figure)
 
@@ -47,8 +62,33 @@ def _title(result: Result) -> str:
     cost = "no privacy"
     if card.epsilon is not None:
         cost = f"epsilon {card.epsilon:.3g}, delta {card.delta:g}"
-    accuracy = result.metric("test_accuracy")
-    return f"{result.spec.method} on {card.dataset}: {100 * accuracy:.2f} % at {cost}"
+    worth = f"{100 * result.metric('test_accuracy'):.2f} %"
+    if isinstance(result.release, Synthesizer):
+        worth += " (train on synthetic, test on real)"
+    return f"{result.spec.method} on {card.dataset}: {worth} at {cost}"
+
+
+def _draw_drawn(axis, release: Synthesizer, rng: torch.Generator) -> None:  # type: ignore[no-untyped-def]
+    """A few images a class; of many classes only the first, so that they stay legible."""
+    names = release.class_names[:_MOST_ROWS]
+    labels = torch.arange(len(names)).repeat_interleave(8)
+    _show(axis, named_rows(release.sample(labels, rng), names))
+    every = len(release.class_names)
+    some = f": the first {len(names)} of {every} classes" if len(names) < every else ""
+    axis.set_title(f"drawn from the model{some}", fontsize=9, color=_INK)
+
+
+def _draw_means(axis, release: Synthesizer, rng: torch.Generator) -> None:  # type: ignore[no-untyped-def]
+    """The mean of many draws: what the model takes a class to be, without its variety."""
+    classes = range(min(len(release.class_names), 100))
+    means = [release.sample(torch.full((100,), label), rng).mean(0) for label in classes]
+    _show(axis, grid(torch.stack(means), columns=math.ceil(math.sqrt(len(means)))))
+    axis.set_title("mean of 100 draws of each class", fontsize=9, color=_INK)
+
+
+def _show(axis, image: Image.Image) -> None:  # type: ignore[no-untyped-def]
+    axis.imshow(np.asarray(image), cmap="gray", vmin=0, vmax=255)
+    axis.axis("off")
 
 
 def _draw_samples(figure, release: Classifier, dataset: Dataset) -> None:  # type: ignore[no-untyped-def]
@@ -90,18 +130,49 @@ def _draw_confusion(axis, release: Classifier, dataset: Dataset) -> None:  # typ
 
 
 def _draw_budget(axis, result: Result) -> None:  # type: ignore[no-untyped-def]
-    """Epsilon over the steps, as the accountant sees it; charged whole before the first."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_title("where the budget went", fontsize=9, color=_INK)
+    axis.tick_params(labelsize=7)
     card = result.card
-    if card.epsilon is None or not card.steps or not card.noise_multiplier:
-        text = "epsilon is infinite:\nno noise was added" if card.epsilon is None else "one release"
+    if card.epsilon is None:
+        text = "epsilon is infinite:\nno noise was added"
         axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes, color=_INK)
         axis.set_xticks([])
         axis.set_yticks([])
         return
-    steps = sorted({max(1, round(card.steps * share)) for share in np.linspace(0.02, 1, 12)})
     ledger = ledger_from_json(dict(card.ledger))
+    if len(ledger.entries) == 1 and card.noise_multiplier and (card.steps or 1) > 1:
+        _draw_steps(axis, card, ledger)
+    else:
+        _draw_entries(axis, card, ledger)
+
+
+def _draw_entries(axis, card: Card, ledger: Ledger) -> None:  # type: ignore[no-untyped-def]
+    """A bar a charge: its epsilon alone. Charges compose to less than their sum."""
+    entries = ledger.entries[:_MOST_ROWS]
+    total = card.epsilon or 0.0
+    # The coarse bound may lie above the true one; what all cost together bounds each of them.
+    alone = [
+        min(cost_of([entry.event], card.delta, ledger.adjacency, coarse=True).epsilon, total)
+        for entry in entries
+    ]
+    bars = axis.barh(range(len(entries)), alone, height=0.5, color=_ACCENT)
+    axis.bar_label(bars, [f"{epsilon:.3g}" for epsilon in alone], fontsize=8, padding=2)
+    names = [f"{shorten(entry.name, 28, placeholder=' ..')}\n{entry.part}" for entry in entries]
+    axis.set_yticks(range(len(entries)), names, fontsize=7)
+    axis.set_ylim(max(len(entries), 3) - 0.5, -0.9)  # the first charge on top
+    axis.axvline(total, color=_INK, linewidth=1, linestyle=":")
+    axis.text(total, -0.6, f"together: {total:.3g} ", ha="right", fontsize=8, color=_INK)
+    axis.set_xlim(0, total * 1.15 or 1.0)
+    left_out = len(ledger.entries) - len(entries)
+    more = f" ({left_out} more not drawn)" if left_out else ""
+    axis.set_xlabel(f"epsilon of each charge alone{more}", fontsize=8)
+
+
+def _draw_steps(axis, card: Card, ledger: Ledger) -> None:  # type: ignore[no-untyped-def]
+    """Epsilon over the steps, as the accountant sees it; charged whole before the first."""
+    assert card.epsilon is not None and card.steps and card.noise_multiplier
+    steps = sorted({max(1, round(card.steps * share)) for share in np.linspace(0.02, 1, 12)})
     curve = []
     for count in steps:
         query = PoissonGradients(
@@ -127,4 +198,3 @@ def _draw_budget(axis, result: Result) -> None:  # type: ignore[no-untyped-def]
     axis.set_ylim(0, card.epsilon * 1.15)
     axis.set_xlabel("step", fontsize=8)
     axis.set_ylabel("epsilon", fontsize=8)
-    axis.tick_params(labelsize=7)

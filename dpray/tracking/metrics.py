@@ -16,7 +16,13 @@ from dpray.evaluation.metrics import Metric, Source
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-LOGGABLE = (Source.PUBLIC_TEST, Source.NOISY_HOLD_OUT, Source.LEDGER, Source.COST)
+LOGGABLE = (
+    Source.PUBLIC_TEST,
+    Source.NOISY_HOLD_OUT,
+    Source.RELEASE,
+    Source.LEDGER,
+    Source.COST,
+)
 ACCURACY_SOURCES = (Source.PUBLIC_TEST, Source.NOISY_HOLD_OUT)
 
 

@@ -38,7 +38,7 @@ def record(result: Result, *, extra_artifacts: Sequence[Path] = ()) -> str:
     # All refusals come first: nothing has left when one of them speaks.
     refuse_other_types(result.release)
     loggable(result.metrics)
-    for path in (*extra_artifacts, *_picture(result)):
+    for path in (*extra_artifacts, *_pictures(result)):
         _refuse_private(path, result)
     name = model_name(result.spec.dataset, result.spec.method)
     tags = version_tags(
@@ -123,7 +123,7 @@ def _write_artifacts(result: Result, extra: Sequence[Path], folder: Path) -> Non
     _write_json(folder / "result.json", {"run_id": result.run_id, "metrics": metrics})
     _write_json(folder / "ledger.json", dict(result.card.ledger))
     result.card.write(folder)
-    for path in _picture(result):
+    for path in _pictures(result):
         shutil.copyfile(path, folder / path.name)
     for path in extra:
         (folder / "extra").mkdir(exist_ok=True)
@@ -134,8 +134,8 @@ def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n")
 
 
-def _picture(result: Result) -> list[Path]:
-    return [result.folder.picture] if result.folder.picture.exists() else []
+def _pictures(result: Result) -> list[Path]:
+    return [path for path in (result.folder.picture, result.folder.samples) if path.exists()]
 
 
 def _refuse_private(path: Path, result: Result) -> None:

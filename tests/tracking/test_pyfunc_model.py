@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from dpray import models
+from dpray.cli.sample import add_parser
 from dpray.contract import Synthesizer
 from dpray.errors import BadInput
 from dpray.tracking import record
 from dpray.tracking.pyfunc import ClassifierModel, SynthesizerModel, signature_of
+from dpray.tracking.store import connect, experiment_id
 
 PREDICT = """
 import sys
@@ -119,3 +122,48 @@ def test_a_registered_synthesizer_samples_by_label_and_seed(
 def test_a_label_that_is_no_class_is_refused(synthesizer):
     with pytest.raises(BadInput, match="0 to 1"):
         SynthesizerModel(synthesizer).predict([0, 2])
+
+
+def test_mlflow_the_release_and_the_command_draw_the_same_images(
+    store, tmp_path: Path, make_result, monkeypatch, capsys
+):
+    import mlflow
+
+    torch.manual_seed(0)
+    arguments = {"shape": [1, 16, 16], "num_classes": 3, "latent": 4, "hidden": 8}
+    module = models.build("conditional-decoder", **arguments)
+    names = ("cat", "dog", "hen")
+    release = Synthesizer("conditional-decoder", arguments, module, names, (1, 16, 16))
+    uri = record(replace(make_result(), release=release))
+    labels = np.array([2, 2, 2, 0, 0])
+    wanted = release.sample(torch.from_numpy(labels), torch.Generator().manual_seed(3)).numpy()
+
+    words = ["sample", uri, "--count", "5", "--labels", "hen", "0", "--seed", "3"]
+    args = sample_parser().parse_args([*words, "--out", str(tmp_path / "drawn.npz")])
+    assert args.handler(args) == 0
+    assert "epsilon 0.926" in capsys.readouterr().err
+    drawn = np.load(tmp_path / "drawn.npz")["images"]
+    np.testing.assert_array_equal(drawn, (wanted * 255).round())
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    predicted = mlflow.pyfunc.load_model(uri).predict(labels, params={"seed": 3})
+    np.testing.assert_array_equal(predicted, wanted)
+
+
+def test_the_sample_grid_of_a_synthesizer_is_recorded_beside_its_picture(
+    store, make_result, synthesizer
+):
+    result = replace(make_result(), release=synthesizer)
+    result.folder.picture.write_bytes(b"a picture")
+    result.folder.samples.write_bytes(b"a grid")
+    record(result)
+    client = connect()
+    (run,) = client.search_runs([experiment_id(client)])
+    files = {file.path for file in client.list_artifacts(run.info.run_id)}
+    assert {"picture.png", "samples.png"} <= files
+
+
+def sample_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    return parser

@@ -1,0 +1,104 @@
+"""What a run measures of its own release: the quick suite, on a test set public or paid for."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dpray.contract import Classifier, Release, Run, Synthesizer
+from dpray.data.records import Dataset
+from dpray.errors import BadInput
+from dpray.evaluation.downstream import Score, downstream
+from dpray.evaluation.metrics import Metric, Source
+from dpray.evaluation.suite import (
+    SUITES,
+    Say,
+    accuracies,
+    convergence,
+    measure_classifier,
+    measure_images,
+)
+from dpray.evaluation.synthetic import Synthetic, draw, num_images
+from dpray.privacy.ledger import HOLD_OUT
+from dpray.privacy.mechanisms import noisy_sum
+from dpray.privacy.queries import GaussianSum, PaidQuery
+
+_HOLD_OUT_QUERY = "hold-out accuracy"
+# Where the run has no epsilon to calibrate to: epsilon 1 at delta 1e-5 for hold-out records.
+_NOISE_WITHOUT_BUDGET = 3.7307
+_QUICK = SUITES["quick"]
+
+
+def evaluate(release: Release, dataset: Dataset, run: Run, say: Say) -> list[Metric]:
+    if isinstance(release, Classifier):
+        if dataset.test_is_public:
+            return [measure_classifier(release, dataset, reference="test")]
+        return [_paid_accuracy(release, dataset, run)]
+    if isinstance(release, Synthesizer):
+        images = draw(release, num_images(dataset.train.num_records), run.seed)
+        if dataset.test_is_public:
+            return measure_images(images, dataset, _QUICK, pool=run.pool, seed=run.seed, say=say)
+        say("note: domain FID and score left out: the hold-out is private")
+        return _paid_downstream(images, dataset, run, say)
+    raise BadInput(f"no evaluation for a {release.kind}")
+
+
+def _paid_accuracy(release: Classifier, dataset: Dataset, run: Run) -> Metric:
+    """Accuracy on a private hold-out, as a noisy count.
+
+    Guarantee: a hold-out record changes the count of correct predictions by at most one, and
+    hold-out records are never trained on, so the charge stands beside that of the training.
+    """
+    test = dataset.test
+    paid = _pay(run, num_counts=1)
+
+    def release_count() -> Tensor:
+        raw_correct = (release.predict(test.pixels) == test.labels).double().sum().reshape(1)
+        return noisy_sum(raw_correct, paid=paid, key=run.key)
+
+    accuracy = float(run.once("hold-out", release_count)) / len(test)
+    return Metric("test_accuracy", min(max(accuracy, 0.0), 1.0), Source.NOISY_HOLD_OUT)
+
+
+def _paid_downstream(images: Synthetic, dataset: Dataset, run: Run, say: Say) -> list[Metric]:
+    """The accuracy of every classifier on a private hold-out, from one vector of noisy counts.
+
+    Guarantee: a hold-out record changes each of k counts by at most one, so the vector by at
+    most the root of k. The classifiers are trained on the release alone.
+    """
+    test, names = dataset.test, _QUICK.classifiers
+    paid = _pay(run, num_counts=len(names))
+    notes: list[Score] = []
+
+    def release_counts() -> Tensor:
+        raw_scores = downstream(
+            images.pixels,
+            images.labels,
+            test,
+            num_classes=dataset.train.num_classes,
+            classifiers=names,
+            seeds=(run.seed,),
+            pool=run.pool,
+        )
+        notes.extend(raw_scores)
+        raw_correct = torch.tensor([float(score.raw_correct) for score in raw_scores])
+        return noisy_sum(raw_correct, paid=paid, key=run.key)
+
+    shares = (run.once("hold-out", release_counts) / len(test)).clamp(0, 1).tolist()
+    found = {name: [share] for name, share in zip(names, shares, strict=True)}
+    return [*accuracies(found, Source.NOISY_HOLD_OUT), *convergence(notes, say)]
+
+
+def _pay(run: Run, *, num_counts: int) -> PaidQuery[GaussianSum]:
+    """All of the budget: hold-out records pay for nothing else."""
+
+    def with_noise(noise: float) -> GaussianSum:
+        return GaussianSum(
+            name=_HOLD_OUT_QUERY, noise_multiplier=noise, sensitivity=math.sqrt(num_counts)
+        )
+
+    if not run.ledger.budget.is_finite:
+        return run.ledger.pay(with_noise(_NOISE_WITHOUT_BUDGET), part=HOLD_OUT)
+    return run.ledger.pay(run.ledger.calibrate(with_noise, part=HOLD_OUT), part=HOLD_OUT)

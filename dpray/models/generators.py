@@ -1,0 +1,150 @@
+"""Generators: labels and a public random generator to images in [0, 1].
+
+What a `Synthesizer` holds. `forward(labels, rng)` draws its own latents, on the CPU so that the
+same seed gives the same images on every device. Shapes: N labels, C channels, H, W pixels.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dpray.errors import BadInput
+
+Shape = tuple[int, int, int]
+
+
+def normals(rng: torch.Generator, *size: int, like: Tensor) -> Tensor:
+    return torch.randn(*size, generator=rng).to(like.device)
+
+
+class ConditionalDecoder(nn.Module):
+    """The decoder of a conditional VAE: a latent from the prior and a label to an image.
+
+    Two linear layers, as in seed 0's VAE (20-400-784). The label enters as a one-hot vector.
+    """
+
+    def __init__(self, shape: Shape, num_classes: int, latent: int, hidden: int) -> None:
+        super().__init__()
+        self.shape: Shape = (shape[0], shape[1], shape[2])
+        self.num_classes, self.latent = num_classes, latent
+        self.inner = nn.Linear(latent + num_classes, hidden)
+        self.outer = nn.Linear(hidden, shape[0] * shape[1] * shape[2])
+
+    def logits(self, latents: Tensor, labels: Tensor) -> Tensor:
+        """(N, C*H*W) before the sigmoid, which the loss takes care of."""
+        inputs = torch.cat([latents, F.one_hot(labels, self.num_classes).to(latents)], 1)
+        return self.outer(F.relu(self.inner(inputs)))
+
+    def forward(self, labels: Tensor, rng: torch.Generator) -> Tensor:
+        labels = labels.to(self.outer.weight.device)
+        latents = normals(rng, len(labels), self.latent, like=self.outer.weight)
+        return self.logits(latents, labels).sigmoid().reshape(-1, *self.shape)
+
+
+class ClassDecoder(nn.Module):
+    """The decoder of an unconditional VAE with a Gaussian over the latents of each class.
+
+    How seed 0 makes images of a class; the statistics here are released ones.
+    """
+
+    means: Tensor  # (classes, latent)
+    deviations: Tensor  # (classes, latent)
+
+    def __init__(self, shape: Shape, num_classes: int, latent: int, hidden: int) -> None:
+        super().__init__()
+        self.shape: Shape = (shape[0], shape[1], shape[2])
+        self.inner = nn.Linear(latent, hidden)
+        self.outer = nn.Linear(hidden, shape[0] * shape[1] * shape[2])
+        self.register_buffer("means", torch.zeros(num_classes, latent))
+        self.register_buffer("deviations", torch.ones(num_classes, latent))
+
+    def logits(self, latents: Tensor, labels: Tensor) -> Tensor:
+        return self.outer(F.relu(self.inner(latents)))
+
+    def forward(self, labels: Tensor, rng: torch.Generator) -> Tensor:
+        labels = labels.to(self.means.device)
+        noise = normals(rng, len(labels), self.means.shape[1], like=self.means)
+        latents = self.means[labels] + self.deviations[labels] * noise
+        return self.logits(latents, labels).sigmoid().reshape(-1, *self.shape)
+
+
+class MlpGenerator(nn.Module):
+    """A label and a normal latent through two hidden layers.
+
+    Its BatchNorm sees generated images alone: it must not be trained on private batches.
+    """
+
+    def __init__(self, shape: Shape, num_classes: int, latent: int, hidden: int) -> None:
+        super().__init__()
+        self.shape: Shape = (shape[0], shape[1], shape[2])
+        self.num_classes, self.latent = num_classes, latent
+        self.layers = nn.Sequential(
+            *(nn.Linear(latent + num_classes, hidden), nn.BatchNorm1d(hidden), nn.ReLU()),
+            *(nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU()),
+            nn.Linear(hidden, shape[0] * shape[1] * shape[2]),
+        )
+
+    def forward(self, labels: Tensor, rng: torch.Generator) -> Tensor:
+        inputs = _labelled_latents(self.layers[0], labels, self.num_classes, self.latent, rng)
+        return self.layers(inputs).sigmoid().reshape(-1, *self.shape)
+
+
+class ConvGenerator(nn.Module):
+    """DP-MERF's convolutional generator: two linear layers, then twice enlarge and convolve.
+
+    As with `MlpGenerator`, BatchNorm sees generated images alone.
+    """
+
+    def __init__(self, shape: Shape, num_classes: int, latent: int, hidden: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        self.shape: Shape = (channels, height, width)
+        self.num_classes, self.latent = num_classes, latent
+        self.small = (16, -(-height // 4), -(-width // 4))
+        size = self.small[0] * self.small[1] * self.small[2]
+        self.layers = nn.Sequential(
+            *(nn.Linear(latent + num_classes, hidden), nn.BatchNorm1d(hidden), nn.ReLU()),
+            *(nn.Linear(hidden, size), nn.BatchNorm1d(size), nn.ReLU()),
+        )
+        self.middle = nn.Conv2d(16, 8, 5, padding=2)
+        self.last = nn.Conv2d(8, channels, 5, padding=2)
+
+    def forward(self, labels: Tensor, rng: torch.Generator) -> Tensor:
+        inputs = _labelled_latents(self.layers[0], labels, self.num_classes, self.latent, rng)
+        maps = self.layers(inputs).reshape(-1, *self.small)
+        maps = F.relu(self.middle(F.interpolate(maps, scale_factor=2, mode="bilinear")))
+        maps = F.interpolate(maps, size=self.shape[1:], mode="bilinear")
+        return self.last(maps).sigmoid()
+
+
+def _labelled_latents(
+    first: nn.Module, labels: Tensor, num_classes: int, latent: int, rng: torch.Generator
+) -> Tensor:
+    weight = first.weight
+    assert isinstance(weight, Tensor)
+    latents = normals(rng, len(labels), latent, like=weight)
+    return torch.cat([latents, F.one_hot(labels.to(weight.device), num_classes).to(latents)], 1)
+
+
+class ImageSet(nn.Module):
+    """A small set of images, released as it is. To draw a label is to pick one of its images."""
+
+    images: Tensor  # (N, C, H, W)
+    labels: Tensor  # (N,)
+
+    def __init__(self, shape: Shape, num_images: int) -> None:
+        super().__init__()
+        self.register_buffer("images", torch.zeros(num_images, *shape))
+        self.register_buffer("labels", torch.zeros(num_images, dtype=torch.long))
+
+    def forward(self, labels: Tensor, rng: torch.Generator) -> Tensor:
+        picked = torch.empty(len(labels), dtype=torch.long)
+        for label in labels.unique().tolist():
+            own = (self.labels == label).nonzero().flatten().cpu()
+            if len(own) == 0:
+                raise BadInput(f"the set holds no image of class {label}")
+            rows = (labels == label).nonzero().flatten().cpu()
+            picked[rows] = own[torch.randint(len(own), (len(rows),), generator=rng)]
+        return self.images[picked.to(self.images.device)]
