@@ -18,14 +18,13 @@ import numpy as np
 import torch
 
 from dpray.cli.output import print_json, say
-from dpray.contract import Release, Synthesizer, load_release
+from dpray.cli.releases import MODEL_HELP, open_release
+from dpray.contract import Synthesizer
 from dpray.errors import BadInput, unknown
-from dpray.execute import read_result
 from dpray.privacy.card import Card
 from dpray.progress import Progress, silent, terminal
 from dpray.reporting.drawn import MARK, write_folder, write_npz
 from dpray.reporting.grid import as_bytes
-from dpray.runs import open_folder, runs_folder
 from dpray.storage import clear_errors
 
 _EPILOG = """\
@@ -49,11 +48,7 @@ def add_parser(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="NAME, NAME/VERSION, NAME@alias, a run id or a release folder",
-    )
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("--count", type=int, required=True, metavar="N", help="images in all")
     parser.add_argument(
         "--labels", nargs="+", metavar="L", help="class names or indices (default: all, evenly)"
@@ -75,7 +70,8 @@ def sample_command(args: argparse.Namespace) -> int:
     out = Path(os.path.expanduser(args.out))
     with clear_errors(out):
         _refuse_out(out, force=args.force)
-    release, card = _open(args.model)
+    opened = open_release(args.model)
+    release, card = opened.release, opened.card
     if not isinstance(release, Synthesizer):
         raise BadInput(f"{args.model} is a {release.kind}: it draws no images; name a synthesizer")
     classes = _classes(args.labels, release.class_names)
@@ -124,32 +120,6 @@ def draw(
             images[start : start + len(part)] = as_bytes(release.sample(part, rng, _AT_ONCE))
             bar.advance(len(part))
     return images
-
-
-def _open(word: str) -> tuple[Release, Card | None]:
-    """A release folder, else a run, else a model of the registry; the last two have a card."""
-    path = os.path.expanduser(word)
-    if os.path.isfile(os.path.join(path, "release.json")):
-        return _load_folder(Path(path)), None
-    if word[:1] in {"/", ".", "~"}:
-        raise BadInput(f"{word} is not a release folder: it has no release.json")
-    if os.path.isfile(runs_folder() / word / "spec.json"):
-        result = read_result(open_folder(word))
-        return result.release, result.card
-    from dpray.tracking.registry import card_of, find, load
-
-    row = find(word)
-    return load(row.reference), card_of(row)
-
-
-def _load_folder(folder: Path) -> Release:
-    from safetensors import SafetensorError
-
-    try:
-        return load_release(folder)
-    except (OSError, ValueError, LookupError, TypeError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BadInput(f"{folder} is not a whole release: {reason}") from None
 
 
 def _classes(words: Sequence[str] | None, names: Sequence[str]) -> list[int]:

@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpray.contract import Classifier
-from dpray.data.records import Dataset
+from dpray.contract import Classifier, Release
+from dpray.data.records import Dataset, TrainingData
 from dpray.errors import BadInput, unknown
-from dpray.evaluation.downstream import LOGISTIC, Score, downstream
+from dpray.evaluation.downstream import CLASSIFIERS, LOGISTIC, Score, downstream
 from dpray.evaluation.fidelity import fidelity
 from dpray.evaluation.judge import Reference
 from dpray.evaluation.metrics import Metric, Source
 from dpray.evaluation.synthetic import Synthetic
-from dpray.models.architectures import ARCHITECTURES
+from dpray.models.architectures import ARCHITECTURES, refuse_too_small
 from dpray.pool import Pool
 
 HEADLINE = "cnn"  # its accuracy is the `test_accuracy` of a synthesizer
@@ -54,9 +54,43 @@ def find_suite(
     if runs is not None and runs < 1:
         raise BadInput(f"{runs} runs are out of range: it must be at least 1")
     suite = SUITES[name]
-    return replace(
-        suite, classifiers=tuple(classifiers or suite.classifiers), runs=runs or suite.runs
-    )
+    chosen = tuple(dict.fromkeys(classifiers or suite.classifiers))  # named twice is named once
+    for classifier in chosen:
+        if classifier not in CLASSIFIERS:
+            raise unknown("classifier", classifier, CLASSIFIERS)
+    return replace(suite, classifiers=chosen, runs=runs or suite.runs)
+
+
+def refuse_private_hold_out(dataset: Dataset, reference: Reference) -> None:
+    if not dataset.test_is_public and reference == "test":
+        raise BadInput(
+            f"the hold-out of {dataset.train.name} is private: a run pays for its accuracy and "
+            "records it; --reference private shows un-noised figures that must not be published"
+        )
+
+
+def refuse_misfit(release: Release, data: TrainingData) -> None:
+    """A label is a place in the list of classes: both lists must be the same, in order."""
+    if release.shape != data.shape:
+        raise BadInput(
+            f"the {release.kind} is for images of shape {release.shape}, those of {data.name} "
+            f"are {data.shape}"
+        )
+    if release.class_names != data.class_names:
+        raise BadInput(
+            f"the {release.kind} has the classes {_listed(release.class_names)}, {data.name} has "
+            f"{_listed(data.class_names)}"
+        )
+
+
+def check_images(images: Synthetic, dataset: Dataset, suite: Suite, reference: Reference) -> None:
+    """Refuses what cannot be measured before a judge or a classifier is trained for it."""
+    refuse_private_hold_out(dataset, reference)
+    for name in suite.classifiers:
+        if name in ARCHITECTURES:
+            refuse_too_small(name, dataset.train.shape)
+    if len(images.labels.unique()) < 2:
+        raise BadInput("the synthetic images are all of one class: a classifier needs at least two")
 
 
 def measure_images(
@@ -71,11 +105,7 @@ def measure_images(
     say: Say,
 ) -> list[Metric]:
     """All of `suite`, of synthetic images: train on them, test on real ones; then fidelity."""
-    if not dataset.test_is_public and reference == "test":
-        raise BadInput(
-            f"the hold-out of {dataset.train.name} is private: a run pays for its accuracy and "
-            "records it; --reference private shows un-noised figures that must not be published"
-        )
+    check_images(images, dataset, suite, reference)
     looks = fidelity(
         images.pixels,
         dataset,
@@ -103,16 +133,8 @@ def measure_images(
 
 def measure_classifier(release: Classifier, dataset: Dataset, *, reference: Reference) -> Metric:
     """Accuracy on the test set, as it is."""
-    if not dataset.test_is_public and reference == "test":
-        raise BadInput(
-            f"the hold-out of {dataset.train.name} is private: a run pays for its accuracy and "
-            "records it; --reference private shows the un-noised figure"
-        )
-    if release.shape != dataset.train.shape:
-        raise BadInput(
-            f"the classifier takes images of shape {release.shape}, those of "
-            f"{dataset.train.name} are {dataset.train.shape}"
-        )
+    refuse_private_hold_out(dataset, reference)
+    refuse_misfit(release, dataset.train)
     correct = (release.predict(dataset.test.pixels) == dataset.test.labels).double().mean()
     source = Source.PUBLIC_TEST if dataset.test_is_public else Source.PRIVATE
     return Metric("test_accuracy", float(correct), source)
@@ -140,3 +162,7 @@ def convergence(scores: Sequence[Score], say: Say) -> list[Metric]:
     for note in dict.fromkeys(note for note in notes if note):
         say(f"note: {note}")
     return [Metric("lr_converged", float(not any(notes)), Source.RELEASE)] if notes else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:10])}{', ...' if len(names) > 10 else ''} ({len(names)})"

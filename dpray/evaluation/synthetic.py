@@ -32,7 +32,8 @@ def num_images(num_records: int) -> int:
 def draw(release: Synthesizer, count: int, seed: int) -> Synthetic:
     """`count` images, classes in turn; all there are, once each, where the release is a set."""
     if isinstance(release.module, ImageSet):
-        return Synthetic(release.module.images, release.module.labels)
+        # A learnt image may leave the range a little; `Synthesizer.sample` clamps as well.
+        return Synthetic(release.module.images.clamp(0, 1), release.module.labels)
     if count < len(release.class_names):
         raise BadInput(
             f"{count} images are fewer than the {len(release.class_names)} classes: every class "
@@ -44,6 +45,8 @@ def draw(release: Synthesizer, count: int, seed: int) -> Synthetic:
 
 def read_synthetic(path: Path, data: TrainingData) -> Synthetic:
     """Images of an .npz file, its classes matched with those of the dataset by name."""
+    if not path.is_file():
+        raise BadInput(f"no file {str(path)!r}")
     found = read_npz(path)
     images = found.train.to_images()
     shape = tuple(images.pixels.shape[1:])
@@ -55,8 +58,8 @@ def read_synthetic(path: Path, data: TrainingData) -> Synthetic:
     strangers = [name for name in found.class_names if name not in places]
     if strangers:
         raise BadInput(
-            f"{path.name} has a class {strangers[0]!r} that {data.name} has not: its classes are "
-            f"{', '.join(data.class_names)}"
+            f"{path.name} has a class {strangers[0]!r} that {data.name} has not: declare in its "
+            f"array class_names which of these its labels are: {', '.join(data.class_names)}"
         )
     renumbered = torch.tensor([places[name] for name in found.class_names])
     return Synthetic(images.pixels, renumbered[images.labels])

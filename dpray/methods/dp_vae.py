@@ -68,13 +68,13 @@ class DPVae:
             raise BadInput("averaging must be at least 0 and below 1, kl_weight at least 0")
 
     def fit(self, data: TrainingData, run: Run) -> Synthesizer:
-        # Both are paid before either is asked; the gradients take what the statistics leave.
-        statistics = self._pay_statistics(run)
-        query = run.world.from_first(lambda: self._query(data, run))
         torch.manual_seed(run.seed)
         model, average = self._build(data).to(run.device), self._build(data).to(run.device)
         average.load_state_dict(model.state_dict())
         self._check_model(model, data, run)
+        # Both are paid before either is asked; the gradients take what the statistics leave.
+        statistics = self._pay_statistics(run)
+        query = run.world.from_first(lambda: self._query(data, run))
         paid = run.ledger.pay(query)  # from here on private data may be read
         run.facts.update(
             sampling="Poisson: every record joins every step on its own, at the sample rate"
@@ -151,7 +151,9 @@ class DPVae:
         def random_losses(rows: Tensor) -> Tensor:
             return model.example_losses(images[rows], labels[rows], noise[rows], self.kl_weight)
 
-        preflight(model, random_losses)
+        # Set once, from a release, after the training.
+        statistics = ("decoder.means", "decoder.deviations")
+        preflight(model, random_losses, allowed_buffers=statistics)
 
     def _train(
         self,

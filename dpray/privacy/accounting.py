@@ -123,8 +123,9 @@ def _cost(_key: str, hashable: _Hashable, delta: float, adjacency: Adjacency, co
     rdp = _rdp(event, delta, adjacency)
     if rdp is not None and math.isinf(rdp) and _holds_no_noise(event):
         return Cost(pld=math.inf, rdp=math.inf, exact=None)
-    if exact is None and rdp is not None and rdp > _LARGEST_FOR_PLD:
-        return Cost(pld=None, rdp=rdp, exact=None)
+    known = [value for value in (exact, rdp) if value is not None]
+    if known and min(known) > _LARGEST_FOR_PLD:
+        return Cost(pld=None, rdp=rdp, exact=exact)
     pld = _pld(event, delta, adjacency, _grid_step(exact or rdp) * (10 if coarse else 1))
     return Cost(pld=pld, rdp=rdp, exact=exact)
 

@@ -34,7 +34,10 @@ def calibrate(
 
     def cost(noise: float, *, coarse: bool) -> float:
         events = [*spent, make_query(noise).event]
-        return cost_of(events, budget.delta, adjacency, coarse=coarse).epsilon
+        found = cost_of(events, budget.delta, adjacency, coarse=True)
+        if coarse or found.exact is not None:  # which nothing finer can better
+            return found.epsilon
+        return cost_of(events, budget.delta, adjacency).epsilon
 
     low, high = _NOISE_RANGE[0], 0.5
     if cost(low, coarse=True) <= budget.epsilon and cost(low, coarse=False) <= budget.epsilon:

@@ -114,3 +114,11 @@ def test_a_coarse_bound_is_never_below_the_fine_one():
 def test_a_budget_out_of_range_is_refused(epsilon, delta):
     with pytest.raises(BadInput, match="out of range"):
         Budget(epsilon, delta)
+
+
+def test_a_gaussian_with_hardly_any_noise_is_costed_at_once():
+    """Its privacy loss distribution would take all the memory there is."""
+    event = dp.ComposedDpEvent([dp.GaussianDpEvent(1e-4), dp.GaussianDpEvent(1e-3)])
+    cost = cost_of([event], 1e-5)
+    assert cost.pld is None
+    assert 5e7 < cost.epsilon < 6e7

@@ -169,3 +169,34 @@ def test_a_run_with_fixed_noise_has_no_upper_limit(path):
     )
     ledger.pay(gaussian("little noise", noise=0.1))
     assert Ledger.open(path, subject=SUBJECT).epsilon > 50
+
+
+def gaussians(noise):
+    return [
+        GaussianSum(name="first", noise_multiplier=noise / 0.2**0.5),
+        GaussianSum(name="second", noise_multiplier=noise / 0.8**0.5),
+    ]
+
+
+def test_queries_calibrated_together_take_the_budget_and_no_more():
+    ledger = Ledger(Budget(1.0, 1e-5))
+    first, second = ledger.calibrate_together(gaussians)
+    ledger.pay(first)
+    ledger.pay(second)
+    assert 0.999 < ledger.epsilon <= 1.0
+    # Shares of 0.2 and 0.8 compose to the single Gaussian of epsilon 1 (privacy.md 5.3).
+    assert second.noise_multiplier * 0.8**0.5 == pytest.approx(3.730632, abs=1e-4)
+
+
+def test_a_crash_between_two_payments_changes_nothing(tmp_path):
+    ledger = Ledger.create(
+        tmp_path / "ledger", Budget(1.0, 1e-5), subject={}, adjacency=Adjacency.ADD_REMOVE
+    )
+    first, second = ledger.calibrate_together(gaussians)
+    ledger.pay(first)
+    again = Ledger.open(tmp_path / "ledger", subject={})
+    assert again.calibrate_together(gaussians) == [first, second]
+    again.pay(first)
+    again.pay(second)
+    assert again.calibrate_together(gaussians) == [first, second]
+    assert 0.999 < again.epsilon <= 1.0

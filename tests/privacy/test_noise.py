@@ -79,3 +79,22 @@ def test_two_fresh_keys_differ():
     a, b = RunKey.fresh(), RunKey.fresh()
     assert not torch.equal(a.normals("x", 0, 10), b.normals("x", 0, 10))
     assert a.commitment("data") != b.commitment("data")
+
+
+def test_draws_of_a_record_do_not_depend_on_who_else_is_there():
+    key, ids = RunKey.insecure(1), torch.arange(500)
+    whole = key.record_normals("latents", 3, ids, 5)
+    part = key.record_normals("latents", 3, ids[100:200], 5)
+    assert torch.equal(whole[100:200], part)
+    assert not torch.equal(whole, key.record_normals("latents", 4, ids, 5))
+    assert not torch.equal(whole, key.record_normals("other", 3, ids, 5))
+    assert not torch.equal(whole, RunKey.insecure(2).record_normals("latents", 3, ids, 5))
+
+
+def test_draws_of_records_are_standard_normals():
+    drawn = RunKey.insecure(1).record_normals("latents", 0, torch.arange(20_000), 7)
+    assert drawn.shape == (20_000, 7)
+    assert stats.kstest(drawn.flatten().numpy(), "norm").pvalue > 1e-3
+    assert stats.kstest(1.02 * drawn.flatten().numpy(), "norm").pvalue < 1e-3
+    correlations = torch.corrcoef(drawn.T) - torch.eye(7)
+    assert correlations.abs().max() < 5 / 20_000**0.5

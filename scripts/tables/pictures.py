@@ -1,0 +1,152 @@
+"""The figures of a table: accuracy against epsilon, and what the synthesizers draw.
+
+The source draws accuracy against epochs; to read the test set every epoch is what is avoided here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from dpray.reporting.plots import spread
+from tables.rows import Table
+from tables.summary import Measured, shown_epsilon
+
+_INK, _MUTED = "#22313f", "#7b8794"
+_COLOURS = ("#2a7f9e", "#c0392b", "#6b8e23", "#8e5ea2", "#d68910", "#34495e", "#16a085", "#b03a6f")
+_MARKERS = "osD^vP*X"
+_LABEL_GAP = 2.6  # percentage points of the accuracy axis for each label, over a span of 100
+_GRIDS_ABREAST = 3
+
+
+def draw_curves(table: Table, dataset: str, rows: Sequence[Measured], path: Path) -> bool:
+    """Accuracy against epsilon of what has run; False, and no picture, where nothing has."""
+    done = [measured for measured in rows if measured.runs]
+    if not done:
+        return False
+    plt = _pyplot()
+    published = _published(rows)
+    figure, (axis, side) = plt.subplots(
+        1, 2, figsize=(11, 6.2), sharey=True, width_ratios=(3.4, 1), layout="constrained"
+    )
+    _draw_runs(axis, done)
+    heights = [100 * s.mean for m in done if (s := m.metric("test_accuracy"))]
+    lowest = min([*heights, *(100 * accuracy for accuracy in published.values())])
+    axis.set_ylim(max(0.0, lowest - 4), 101)
+    axis.set_xscale("log")
+    axis.set_xlabel("epsilon of one run (less is more private)", color=_INK)
+    axis.set_ylabel("accuracy on the public test set, %", color=_INK)
+    axis.grid(axis="y", color=_MUTED, alpha=0.25, linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    _draw_published(side, published, axis.get_ylim())
+    figure.suptitle(f"{table.title}: {dataset}", fontsize=10, color=_INK)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=8)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return True
+
+
+def _draw_runs(axis: Any, done: Sequence[Measured]) -> None:
+    """A line a series with deviations over seeds; without privacy, a line across."""
+    epsilons: list[float] = []
+    for number, series in enumerate(dict.fromkeys(measured.row.series for measured in done)):
+        colour = _COLOURS[number % len(_COLOURS)]
+        points, ceilings = [], []
+        for measured in done:
+            accuracy = measured.metric("test_accuracy")
+            if measured.row.series != series or accuracy is None:
+                continue
+            if measured.epsilon is None:
+                ceilings.append(accuracy)
+            else:
+                points.append((measured.epsilon, accuracy))
+        if points:
+            epsilons += [epsilon for epsilon, _ in points]
+            axis.errorbar(
+                [epsilon for epsilon, _ in points],
+                [100 * accuracy.mean for _, accuracy in points],
+                yerr=[100 * (accuracy.deviation or 0) for _, accuracy in points],
+                marker=_MARKERS[number % len(_MARKERS)],
+                color=colour,
+                linewidth=1,
+                capsize=3,
+                label=series,
+            )
+        for accuracy in ceilings:
+            axis.axhline(100 * accuracy.mean, color=colour, linestyle="--", label=series)
+    if epsilons:
+        axis.set_xlim(min(epsilons) / 1.5, max(epsilons) * 1.5)
+
+
+def _published(rows: Sequence[Measured]) -> dict[str, float]:
+    """One figure may stand beside several rows: it is named by what it is, and drawn once."""
+    figures: dict[str, float] = {}
+    for measured in rows:
+        figure = measured.row.published
+        if figure is not None:
+            kind = measured.row.series.split(",")[0]
+            noise = figure.noise_multiplier
+            name = f"{kind}, noise {noise:g}" if noise is not None else kind
+            figures[f"{name}: {100 * figure.accuracy:.1f}"] = figure.accuracy
+    return figures
+
+
+def _draw_published(side: Any, published: dict[str, float], limits: tuple[float, float]) -> None:
+    """Short bars beside the axis and not on it: there is no epsilon to put them at."""
+    side.set_xlim(0, 1)
+    side.set_xticks([])
+    side.spines[:].set_visible(False)
+    side.tick_params(left=False, labelleft=False)
+    if not published:
+        return
+    side.set_title("published, no epsilon stated", fontsize=9, color=_MUTED)
+    names = sorted(published, key=lambda name: published[name])
+    heights = [100 * published[name] for name in names]
+    gap = _LABEL_GAP * (limits[1] - limits[0]) / 100
+    for name, true, shown in zip(names, heights, spread(heights, gap, limits[1]), strict=True):
+        side.plot([0.0, 0.14], [true, true], color=_MUTED, linewidth=2.5)
+        side.plot([0.14, 0.24], [true, shown], color=_MUTED, linewidth=0.6)
+        side.text(0.26, shown, name, fontsize=8, color=_MUTED, va="center_baseline")
+
+
+def draw_grids(table: Table, dataset: str, rows: Sequence[Measured], path: Path) -> bool:
+    """Images of every class from every synthesizer; False, and no picture, without any."""
+    done = [measured for measured in rows if measured.images is not None]
+    if not done:
+        return False
+    plt = _pyplot()
+    across = min(_GRIDS_ABREAST, len(done))
+    down = math.ceil(len(done) / across)
+    figure, axes = plt.subplots(
+        down, across, figsize=(3.4 * across, 6.2 * down), squeeze=False, layout="constrained"
+    )
+    for axis in axes.flat:
+        axis.axis("off")
+    for axis, measured in zip(axes.flat, done, strict=False):
+        assert measured.images is not None
+        with Image.open(measured.images) as image:
+            axis.imshow(image.convert("RGB"))
+        axis.set_title(_caption(measured), fontsize=8, color=_INK)
+    figure.suptitle(f"Synthetic {dataset}: 5 images a class, first seed", fontsize=10, color=_INK)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return True
+
+
+def _caption(measured: Measured) -> str:
+    first = next(iter(measured.runs.values()))
+    accuracy = 100 * first["metrics"]["test_accuracy"]
+    return f"{measured.row.label}\nepsilon {shown_epsilon(measured)}, accuracy {accuracy:.1f} %"
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt

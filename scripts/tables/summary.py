@@ -1,0 +1,125 @@
+"""A table's finished runs, put together by row, and printed as Markdown."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tables.costs import epsilon_of
+from tables.kept import Place
+from tables.rows import Row, Table
+
+NOT_RUN = "not run"
+_HEADER = (
+    "row",
+    "published accuracy, %",
+    "epsilon",
+    "noise multiplier",
+    "test accuracy, %",
+    "LR",
+    "MLP",
+    "domain FID",
+    "core-minutes a run",
+    "runs",
+)
+
+
+@dataclass(frozen=True)
+class Spread:
+    mean: float
+    deviation: float | None  # None: of one run there is none
+
+    def text(self, scale: float = 1.0, digits: int = 2) -> str:
+        text = f"{scale * self.mean:.{digits}f}"
+        if self.deviation is None:
+            return text
+        return f"{text} ± {scale * self.deviation:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A row and its finished runs, by seed; there may be none."""
+
+    row: Row
+    runs: dict[int, dict[str, Any]]
+    epsilon: float | None  # of one run; None: no privacy
+    images: Path | None  # drawn by the run of the first seed
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        known = [run["noise_multiplier"] for run in self.runs.values()]
+        return known[0] if known else self.row.noise_multiplier
+
+    def metric(self, name: str) -> Spread | None:
+        runs = [run["metrics"] for run in self.runs.values()]
+        values = [metrics[name] for metrics in runs if name in metrics]
+        if not values:
+            return None
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        return Spread(statistics.fmean(values), deviation)
+
+
+def measure(row: Row, seeds: Sequence[int], folder: Path) -> Measured:
+    """What is kept of a row; nothing is run."""
+    places = {seed: Place(row, seed, folder) for seed in seeds}
+    runs = {seed: run for seed, place in places.items() if (run := place.read()) is not None}
+    images = [places[seed].images for seed in runs if places[seed].images.exists()]
+    return Measured(row, runs, _epsilon(row, runs), images[0] if images else None)
+
+
+def _epsilon(row: Row, runs: dict[int, dict[str, Any]]) -> float | None:
+    """What the cards say; before a row has run, what it may spend or its noise will cost."""
+    if row.noise_multiplier is not None:
+        return epsilon_of(row)
+    spent = [run["epsilon"] for run in runs.values()]
+    return spent[0] if spent else row.epsilon
+
+
+def markdown(table: Table, dataset: str, rows: Sequence[Measured]) -> str:
+    lines = [
+        f"# {table.title}: {dataset}",
+        "",
+        f"| {' | '.join(_HEADER)} |",
+        "|---" * len(_HEADER) + "|",
+        *(f"| {' | '.join(_cells(measured))} |" for measured in rows),
+        "",
+        "Accuracy is on the public test set, once, at the end; mean and standard deviation over "
+        "the runs. Of a synthesizer it is that of a CNN trained on its images alone; LR and MLP "
+        "likewise. Epsilon is that of one run at delta 1e-5, add-or-remove-one; releasing all "
+        "runs of a row costs more. Core-minutes are those of training.",
+        *(f"\n{note}" for note in table.notes),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(measured: Measured) -> list[str]:
+    row, accuracy = measured.row, measured.metric("test_accuracy")
+    seconds = measured.metric("core_seconds")
+    # The clock of a run that was taken up again began anew: it took longer than it says.
+    resumed = any(run["resumed"] for run in measured.runs.values())
+    minutes = f"{'over ' if resumed else ''}{seconds.mean / 60:.1f}" if seconds else "-"
+    return [
+        row.label,
+        str(row.published or "-"),
+        shown_epsilon(measured),
+        f"{measured.noise_multiplier:.3g}" if measured.noise_multiplier is not None else "-",
+        accuracy.text(100) if accuracy else NOT_RUN,
+        *_percents(measured, ("lr_accuracy", "mlp_accuracy")),
+        fid.text(digits=1) if (fid := measured.metric("domain_fid")) else "-",
+        minutes,
+        str(len(measured.runs)),
+    ]
+
+
+def _percents(measured: Measured, names: Sequence[str]) -> list[str]:
+    return [spread.text(100) if (spread := measured.metric(name)) else "-" for name in names]
+
+
+def shown_epsilon(measured: Measured) -> str:
+    epsilon = measured.epsilon
+    if epsilon is None:
+        return "infinite"
+    return f"{epsilon:,.0f}" if epsilon >= 100 else f"{epsilon:.4g}"
