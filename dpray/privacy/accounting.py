@@ -25,7 +25,8 @@ from scipy.special import log_ndtr, ndtr
 from dpray.errors import BadInput
 
 LARGEST_SENSIBLE_EPSILON = 20.0
-# Beyond it a privacy loss distribution takes gigabytes to say that there is no privacy.
+# Of a typical privacy loss. Beyond it the distribution of the loss takes gigabytes to say that
+# there is no privacy. RDP is no guide to that: where noise is low it reads a thousand times high.
 _LARGEST_FOR_PLD = 1e5
 
 # dp_accounting warns for every Renyi order it leaves out; fewer orders only loosen a bound.
@@ -123,8 +124,7 @@ def _cost(_key: str, hashable: _Hashable, delta: float, adjacency: Adjacency, co
     rdp = _rdp(event, delta, adjacency)
     if rdp is not None and math.isinf(rdp) and _holds_no_noise(event):
         return Cost(pld=math.inf, rdp=math.inf, exact=None)
-    known = [value for value in (exact, rdp) if value is not None]
-    if known and min(known) > _LARGEST_FOR_PLD:
+    if max(_losses(event)) > _LARGEST_FOR_PLD:
         return Cost(pld=None, rdp=rdp, exact=exact)
     pld = _pld(event, delta, adjacency, _grid_step(exact or rdp) * (10 if coarse else 1))
     return Cost(pld=pld, rdp=rdp, exact=exact)
@@ -136,6 +136,24 @@ def _holds_no_noise(event: dp.DpEvent) -> bool:
     if isinstance(event, dp.SelfComposedDpEvent | dp.PoissonSampledDpEvent):
         return _holds_no_noise(event.event)
     return isinstance(event, dp.NonPrivateDpEvent)
+
+
+def _losses(event: dp.DpEvent) -> tuple[float, float]:
+    """About how large the privacy loss is: on average, and of the largest single draw."""
+    match event:
+        case dp.GaussianDpEvent(noise_multiplier=noise):
+            loss = 0.5 / max(noise, 1e-100) ** 2
+            return loss, loss
+        case dp.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
+            mean, largest = _losses(inner)
+            return rate * mean, largest
+        case dp.SelfComposedDpEvent(event=inner, count=count):
+            mean, largest = _losses(inner)
+            return count * mean, largest
+        case dp.ComposedDpEvent(events=inner) if inner:
+            means, largest_ones = zip(*(_losses(e) for e in inner), strict=True)
+            return sum(means), max(largest_ones)
+    return 0.0, 0.0
 
 
 def _grid_step(estimate: float | None) -> float:

@@ -150,4 +150,4 @@ def _keep(place: Place, result: Result, *, resumed: bool) -> None:
 def _all_settings(spec: RunSpec) -> dict[str, Any]:
     """Defaults included."""
     method = check(spec)
-    return dataclasses.asdict(method)  # type: ignore[call-overload,no-any-return]
+    return dataclasses.asdict(method)  # type: ignore[call-overload]

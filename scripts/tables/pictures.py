@@ -31,13 +31,19 @@ def draw_curves(table: Table, dataset: str, rows: Sequence[Measured], path: Path
     plt = _pyplot()
     published = _published(rows)
     figure, (axis, side) = plt.subplots(
-        1, 2, figsize=(11, 6.2), sharey=True, width_ratios=(3.4, 1), layout="constrained"
+        1,
+        2,
+        figsize=(11, 6.2),
+        sharey=True,
+        width_ratios=(3.4, 1 if published else 0.01),
+        layout="constrained",
     )
     _draw_runs(axis, done)
     heights = [100 * s.mean for m in done if (s := m.metric("test_accuracy"))]
     lowest = min([*heights, *(100 * accuracy for accuracy in published.values())])
     axis.set_ylim(max(0.0, lowest - 4), 101)
     axis.set_xscale("log")
+    axis.xaxis.set_major_formatter("{x:g}")
     axis.set_xlabel("epsilon of one run (less is more private)", color=_INK)
     axis.set_ylabel("accuracy on the public test set, %", color=_INK)
     axis.grid(axis="y", color=_MUTED, alpha=0.25, linewidth=0.6)
@@ -102,6 +108,7 @@ def _draw_published(side: Any, published: dict[str, float], limits: tuple[float,
     side.spines[:].set_visible(False)
     side.tick_params(left=False, labelleft=False)
     if not published:
+        side.set_visible(False)
         return
     side.set_title("published, no epsilon stated", fontsize=9, color=_MUTED)
     names = sorted(published, key=lambda name: published[name])
