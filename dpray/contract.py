@@ -82,6 +82,15 @@ class Method(Protocol):
     def fit(self, data: TrainingData, run: Run) -> Release: ...
 
 
+def refuse_one_class(data: TrainingData) -> None:
+    """What a synthesizer makes is measured by a classifier trained on it."""
+    if data.num_classes < 2:
+        raise BadInput(
+            f"{data.name} has one class, {data.class_names[0]!r}: synthetic data are measured by "
+            "a classifier trained on them, which needs two"
+        )
+
+
 @dataclass
 class Release(ABC):
     """Public weights and the recipe to rebuild what holds them."""

@@ -174,3 +174,10 @@ def test_dp_sgd_goes_on_from_a_checkpoint_to_the_same_weights(tiny_data, make_ru
 def test_dp_sgd_refuses_settings_that_make_no_sense(settings, words):
     with pytest.raises(BadInput, match=words):
         methods.find("dp-sgd")(**settings).plan(1000)
+
+
+@pytest.mark.parametrize("name", ["dp-merf", "dp-moments", "dp-vae"])
+def test_a_synthesizer_of_one_class_is_refused_before_anything_is_paid(name, tiny_data):
+    alone = dataclasses.replace(tiny_data, class_names=("a",))
+    with pytest.raises(BadInput, match="one class"):
+        methods.find(name)().check(alone)

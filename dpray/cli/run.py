@@ -173,13 +173,27 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
         ("picture", result.folder.picture),
         ("core-seconds", f"{metrics['core_seconds']:.0f}"),
     ]
+    lines[1:1] = _synthetic_lines(metrics)
     if len(outcome.results) > 1 and card.epsilon is not None:
         total = f"{outcome.epsilon_of_all():.4g} to release all {len(outcome.results)} runs"
-        lines.insert(2, ("", total))
+        lines.insert([label for label, _ in lines].index("epsilon") + 1, ("", total))
     for label, value in lines:
         print(f"{label:<14} {value if value is not None else '-'}")
     for reason in card.reasons_against:
         say(f"not fit for release: {reason}")
+
+
+def _synthetic_lines(metrics: dict[str, float]) -> list[tuple[str, str]]:
+    """What else is known of synthetic images: other classifiers, and how they look to the judge."""
+    others = {"lr": "lr_accuracy", "mlp": "mlp_accuracy", "cnn": "cnn_accuracy"}
+    known = [f"{n} {100 * metrics[m]:.2f} %" for n, m in others.items() if m in metrics]
+    if not known:
+        return []
+    lines = [("", f"trained on synthetic images, tested on real ones: {', '.join(known)}")]
+    if "domain_fid" in metrics:
+        looks = f"{metrics['domain_fid']:.1f}, score {metrics['domain_is']:.2f}"
+        lines.append(("domain FID", looks))
+    return lines
 
 
 def _as_json(outcome: Outcome) -> dict[str, Any]:

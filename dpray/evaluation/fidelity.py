@@ -18,7 +18,7 @@ from dpray.data.sources import Say
 from dpray.errors import BadInput
 from dpray.evaluation.frechet import frechet_distance, inception_score, moments
 from dpray.evaluation.inception import Inception, find_weights
-from dpray.evaluation.judge import Reference, judge_for
+from dpray.evaluation.judge import Reference, TooFewRecords, judge_for
 from dpray.evaluation.metrics import Metric, Source
 
 MOST_IMAGES = 10_000  # scored, of those given: more hardly move a score and cost time
@@ -48,15 +48,13 @@ def fidelity(
     scored = images[spread(len(images), MOST_IMAGES)]
     # Weights that cannot be used are refused before the judge is trained, not after.
     weights = find_weights(inception_weights, say) if inception else None
-    judge, real, source = judge_for(dataset, reference, say)
-    distance = frechet_distance(moments(judge.features(scored)), real)
-    score, deviation = inception_score(judge.probabilities(scored))
-    metrics = [
-        Metric("domain_fid", distance, source),
-        Metric("domain_is", score, source),
-        Metric("domain_is_std", deviation, source),
-    ]
-    notes = []
+    source = Source.PUBLIC_TEST if reference == "test" else Source.PRIVATE
+    metrics: list[Metric] = []
+    notes: list[str] = []
+    try:
+        metrics += _domain_scores(scored, dataset, reference, say)
+    except TooFewRecords as reason:
+        notes.append(f"domain FID and score left out: {reason}")
     if weights is not None:
         pixels = dataset.test.pixels if reference == "test" else dataset.train.private.pixels
         metrics += _inception_scores(scored, pixels, weights, source, say)
@@ -66,6 +64,19 @@ def fidelity(
             "cache and cannot be downloaded; give the file with --inception-weights"
         )
     return Fidelity(tuple(metrics), tuple(notes))
+
+
+def _domain_scores(
+    scored: Tensor, dataset: Dataset, reference: Reference, say: Say
+) -> list[Metric]:
+    judge, real, source = judge_for(dataset, reference, say)
+    distance = frechet_distance(moments(judge.features(scored)), real)
+    score, deviation = inception_score(judge.probabilities(scored))
+    return [
+        Metric("domain_fid", distance, source),
+        Metric("domain_is", score, source),
+        Metric("domain_is_std", deviation, source),
+    ]
 
 
 def spread(count: int, most: int) -> Tensor:

@@ -41,7 +41,12 @@ _MOST_TRAINING, _MOST_REFERENCE = 20_000, 10_000  # of private records
 _IMAGES_SEEN = 60_000  # 12 epochs of 5,000 images; bounded for very small and very large sets
 _FEWEST_EPOCHS, _MOST_EPOCHS = 6, 30
 _LEARNING_RATE = 2e-3
+_FEWEST_RECORDS = 2
 _PREDICTION_BATCH = 250
+
+
+class TooFewRecords(BadInput):
+    """There are no domain scores for such a dataset; everything else can be measured."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +94,10 @@ def judge_for(
     whatever is computed from the result carries Source.PRIVATE, and is refused by the logger.
     """
     training, held_back = _parts(dataset, reference)
-    if len(training) < 2 or len(held_back) < 2:
-        raise BadInput(
-            f"a judge needs at least 2 records to learn from and 2 to compare with; the "
-            f"{reference} reference of {dataset.train.name} gives too few"
+    if min(len(training), len(held_back)) < _FEWEST_RECORDS:
+        raise TooFewRecords(
+            f"a judge needs at least {_FEWEST_RECORDS} records to learn from and as many to "
+            f"compare with; the {reference} reference of {dataset.train.name} gives too few"
         )
     num_classes = dataset.train.num_classes
     path = _cache_file(training, held_back, num_classes, reference)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from dpray import models
 from dpray.checkpoints import Checkpoint, pack, unpack
-from dpray.contract import Run, Synthesizer
+from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
 from dpray.methods import register
@@ -49,6 +49,7 @@ class DPMerf:
     lr: float = 0.01
 
     def check(self, data: TrainingData) -> None:
+        refuse_one_class(data)
         counts = (self.frequencies, self.latent, self.hidden, self.steps, self.images_per_class)
         if min(counts) < 1:
             raise BadInput(

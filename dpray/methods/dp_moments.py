@@ -18,7 +18,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from dpray import models
-from dpray.contract import Run, Synthesizer
+from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
 from dpray.methods import register
@@ -57,6 +57,7 @@ class DPMoments:
     components: int | None = None  # a class; None: 4 where the noise allows it, else 1
 
     def check(self, data: TrainingData) -> None:
+        refuse_one_class(data)
         if self.dimensions < 1 or (self.components is not None and self.components < 1):
             raise BadInput("dimensions and components must be at least 1")
         if not 0 < self.radius <= 1:

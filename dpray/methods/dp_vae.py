@@ -18,7 +18,7 @@ from torch import Tensor
 from dpray import models
 from dpray.averages import move_average
 from dpray.checkpoints import Checkpoint, pack, unpack
-from dpray.contract import Run, Synthesizer
+from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
 from dpray.methods import register
@@ -53,6 +53,7 @@ class DPVae:
     micro_batch: int = 512  # examples in memory at once; does not change the result
 
     def check(self, data: TrainingData) -> None:
+        refuse_one_class(data)
         if min(self.latent, self.hidden, self.batch_size, self.micro_batch) < 1:
             raise BadInput("latent, hidden, batch_size and micro_batch must be at least 1")
         positive = {
