@@ -43,10 +43,12 @@ class Outcome:
             for metric in result.metrics:
                 values.setdefault(metric.name, []).append(metric.value)
         means = {name: statistics.fmean(v) for name, v in values.items()}
-        if len(self.results) > 1:
-            spread = {f"{n}_std": statistics.stdev(v) for n, v in values.items() if len(v) > 1}
-            means.update(spread)
-        return means
+        if len(self.results) == 1:
+            return means
+        # A deviation is now one between runs: those within a run would have the same names.
+        between = {n: v for n, v in values.items() if not n.endswith("_std") and len(v) > 1}
+        spread = {f"{name}_std": statistics.stdev(v) for name, v in between.items()}
+        return {n: m for n, m in means.items() if not n.endswith("_std")} | spread
 
     def epsilon_of_all(self) -> float:
         """What it costs to release every one of the runs, not just one of them."""

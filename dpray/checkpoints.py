@@ -89,6 +89,10 @@ class Checkpoints:
         """The newest checkpoint that is whole, or None. Says so when a damaged one is passed by."""
         return self.world.from_first(lambda: self._read_latest(stage, ledger_heads))
 
+    def has(self, stage: str) -> bool:
+        """Whether there is a checkpoint of this stage, whole or not."""
+        return self.world.from_first(lambda: bool(self._files(stage)))
+
     def _read_latest(self, stage: str, ledger_heads: Sequence[str]) -> Checkpoint | None:
         for path in reversed(self._files(stage)):
             content = path.read_bytes()

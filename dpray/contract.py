@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from dpray import models
 from dpray.checkpoints import Checkpoint, Checkpoints
 from dpray.data.records import TrainingData
-from dpray.errors import BadInput
+from dpray.errors import BadInput, CannotResume
 from dpray.models.batches import in_batches
 from dpray.pool import Pool
 from dpray.privacy.ledger import Ledger
@@ -64,6 +64,11 @@ class Run:
         kept = self.checkpoints.latest(name, ledger_heads=self.ledger.heads)
         if kept is not None:
             return kept.tensors["release"]
+        if self.checkpoints.has(name):
+            raise CannotResume(
+                f"the release {name!r} was made already and its file is damaged: made again it "
+                "would be another one under the same noise; start a new run"
+            )
         noisy = release()
         self.checkpoints.save(name, Checkpoint(1, {"release": noisy}, self.ledger.head))
         return noisy

@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,13 +30,14 @@ from dpray.errors import BadInput, CannotResume, Diverged
 from dpray.evaluation.in_run import evaluate
 from dpray.evaluation.metrics import Metric, Source
 from dpray.pool import Pool, SerialPool
+from dpray.privacy.accounting import Adjacency
 from dpray.privacy.card import Card, make_card
 from dpray.privacy.ledger import Ledger, alone
 from dpray.privacy.noise import RunKey
 from dpray.progress import Progress, silent
 from dpray.runs import RunFolder, make_folder, new_run_id, open_folder
 from dpray.spec import RunSpec, check_settings
-from dpray.world import World, current_world
+from dpray.world import SOLO, World, current_world
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def execute(
     world = current_world()
     dataset = load(spec.dataset, say=say)
     method.check(dataset.train)
+    _refuse_what_cannot_be_paid(spec, dataset)
     warn_of_delta(spec, dataset, say)
     for note in dataset.notes:
         say(f"note: {note}")
@@ -125,14 +127,28 @@ def execute(
         _refuse_what_diverged(release)
         cpu_seconds = _cpu_seconds(world, started)
         ledger.wait_for_all = alone  # what is left is rank 0's: the others only hear of it
+        # It must not ask the others for anything: they wait for its outcome.
+        checkpoints = Checkpoints(folder.checkpoints, world=SOLO, say=say)
+        alone_run = replace(run, world=SOLO, checkpoints=checkpoints)
         metrics, card = world.from_first(
-            lambda: _judge(release, dataset, run, spec, cpu_seconds, say)
+            lambda: _judge(release, dataset, alone_run, spec, cpu_seconds, say)
         )
         result = Result(run_id, spec, release, metrics, card, folder)
         if world.is_first:
             write_result(result)
         world.barrier()
         return result
+
+
+def _refuse_what_cannot_be_paid(spec: RunSpec, dataset: Dataset) -> None:
+    """Said before anything is charged: training would leave nothing for the hold-out."""
+    private_hold_out = not dataset.test_is_public
+    if spec.adjacency is Adjacency.REPLACE and spec.epsilon is not None and private_hold_out:
+        raise BadInput(
+            f"{dataset.train.name} has no test part of its own: with replace-one neighbours a "
+            "record may move to the hold-out, so both share one budget; give test_images and "
+            "test_labels, or use add-or-remove-one"
+        )
 
 
 def _refuse_what_diverged(release: Release) -> None:

@@ -34,6 +34,9 @@ from dpray.spec import RunSpec
 from dpray.world import current_world
 
 _RETRIES = 3
+# Ranks wait while the first one alone fits a generator to a release, or evaluates. A worker that
+# died is noticed by Ray, whatever this says.
+_PATIENCE = 24 * 3600
 # What a worker needs to find the same data and the same run folder as the driver.
 _FOLDERS = ("DPRAY_HOME", "DPRAY_CACHE", "DPRAY_DATA")
 _SETTINGS = ("DPRAY_CHECKPOINT_SECONDS",)
@@ -91,7 +94,7 @@ def train(
             use_gpu=gpus > 0,
             resources_per_worker={"CPU": cpus, **({"GPU": gpus} if gpus else {})},
         ),
-        torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
+        torch_config=TorchConfig(backend="nccl" if gpus else "gloo", timeout_s=_PATIENCE),
         run_config=RunConfig(
             name=run_id,
             storage_path=str(_train_folder(folder).absolute()),

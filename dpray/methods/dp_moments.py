@@ -66,9 +66,7 @@ class DPMoments:
     def fit(self, data: TrainingData, run: Run) -> Synthesizer:
         components = self._components(run)
         paid = [run.ledger.pay(query) for query in _queries(run, mixture=components > 1)]
-        run.facts.update(
-            sampling="all records, no sampling", noise_multiplier=paid[0].query.noise_multiplier
-        )
+        run.facts.update(sampling="all records, no sampling")  # each part has a noise of its own
         pixels = data.private.pixels.flatten(1)
         length = self.radius * math.sqrt(pixels.shape[1])
         dimensions = min(self.dimensions, pixels.shape[1])

@@ -176,6 +176,8 @@ class DPVae:
             bar.advance(first)
             bar.note(f"epsilon {run.ledger.epsilon:.3g} charged, delta {run.ledger.budget.delta:g}")
             for step in range(first, paid.query.steps):
+                # Down to nothing: late steps hold as much noise as early ones and less news.
+                optimizer.param_groups[0]["lr"] = self.lr * (1 - step / paid.query.steps)
 
                 def example_losses(rows: Tensor, step: int = step) -> Tensor:
                     # By record id: a replay on other workers must give everyone the same draw.

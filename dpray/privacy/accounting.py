@@ -89,7 +89,7 @@ def cost_of(
     *,
     coarse: bool = False,
 ) -> Cost:
-    """The cost of all `events` together. `coarse` is quicker and never lower than the fine one.
+    """The cost of all `events` together. `coarse` is quicker, as safe, and looser as a rule.
 
     Guarantee: an upper bound on epsilon of the adaptive composition of the events under
     `adjacency`. A Gaussian's noise multiplier is always noise over the add-or-remove-one
@@ -126,7 +126,12 @@ def _cost(_key: str, hashable: _Hashable, delta: float, adjacency: Adjacency, co
         return Cost(pld=math.inf, rdp=math.inf, exact=None)
     if max(_losses(event)) > _LARGEST_FOR_PLD:
         return Cost(pld=None, rdp=rdp, exact=exact)
-    pld = _pld(event, delta, adjacency, _grid_step(exact or rdp) * (10 if coarse else 1))
+    pld = _pld(
+        event,
+        delta,
+        adjacency,
+        _grid_step(exact or rdp or max(_losses(event))) * (10 if coarse else 1),
+    )
     return Cost(pld=pld, rdp=rdp, exact=exact)
 
 

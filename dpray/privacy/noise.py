@@ -22,7 +22,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from torch import Tensor
 
-from dpray.errors import CannotResume
+from dpray.errors import BadInput, CannotResume
 
 _KEY_BYTES = 32
 # A float64 normal is the sum of this many draws over its square root: the low bits of the
@@ -113,6 +113,8 @@ class RunKey:
         noise that carries the guarantee comes from `normals`.
         """
         pairs = (count + 1) // 2
+        if pairs >= 1 << 16:
+            raise BadInput(f"{count} draws a record are too many: at most {2 * ((1 << 16) - 1)}")
         blocks = np.empty((len(ids), pairs, 2), dtype="<u8")
         blocks[:, :, 0] = ids.numpy().astype("<i8").view("<u8")[:, None]
         blocks[:, :, 1] = (np.uint64(step) << np.uint64(16)) + np.arange(pairs, dtype="<u8")

@@ -60,7 +60,7 @@ class Group:
         entries = [entry for ledger in ledgers for entry in ledger.entries]
         if len({entry.part for entry in entries}) > 1:
             return Ledger(ledgers[0].budget, ledgers[0].adjacency, entries).epsilon
-        # Coarse: a tenth of the time for each row, and never below the fine one.
+        # Coarse: a tenth of the time for each row, and an upper bound all the same.
         events = [entry.event for entry in entries]
         return cost_of(events, self.card.delta, ledgers[0].adjacency, coarse=True).epsilon
 

@@ -1,0 +1,74 @@
+"""Every method on two ranks, one of them without a record: the release of one rank, bit for bit.
+
+The data have no test part, so the first rank also pays for a private hold-out while the other
+one waits: it must not wait for ever.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from dpray.evaluation import in_run, synthetic
+from dpray.evaluation.suite import Suite
+from dpray.execute import execute
+from dpray.spec import RunSpec
+
+METHODS = {
+    "dp-merf": {"frequencies": 20, "hidden": 8, "steps": 3, "images_per_class": 2},
+    "dp-moments": {"dimensions": 4, "components": 2},
+    "dp-sgd": {"model": "linear", "features": "pixels", "batch_size": 20, "steps": 4},
+    "dp-vae": {
+        "class_model": "noisy-statistics",
+        "latent": 2,
+        "hidden": 8,
+        "batch_size": 20,
+        "epochs": 1.0,
+    },
+}
+
+
+def run_all(dataset: str, ranks: int) -> dict[str, torch.Tensor]:
+    """The weights of every method, and its metrics as one more tensor."""
+    torch.set_num_threads(1)
+    synthetic._FEWEST_IMAGES = 60
+    in_run._QUICK = Suite("quick", ("lr",), runs=1, inception=False)
+    found = {}
+    for method, settings in METHODS.items():
+        spec = RunSpec(method=method, dataset=dataset, noise_multiplier=2.0, settings=settings)
+        result = execute(spec, run_id=f"{method}-{ranks}", test_key=7)
+        for name, value in result.release.module.state_dict().items():
+            found[f"{method}/{name}"] = value
+        found[f"{method}/accuracy"] = torch.tensor(result.metric("test_accuracy"))
+    return found
+
+
+def work(rank: int, folder: str, dataset: str) -> None:
+    os.environ["DPRAY_HOME"] = f"{folder}/home"
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.save(run_all(dataset, 2), Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+    sys.stdout.flush()
+
+
+@pytest.fixture
+def own_data(tmp_path, tiny_data):
+    path = tmp_path / "own.npz"
+    images = (tiny_data.private.pixels * 255).byte().numpy()
+    np.savez(path, images=images, labels=tiny_data.private.labels.numpy())
+    return str(path)
+
+
+def test_two_ranks_release_what_one_releases(tmp_path, own_data):
+    mp.spawn(work, (str(tmp_path), own_data), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    alone = run_all(own_data, 1)
+    assert first.keys() == second.keys() == alone.keys()
+    for name, value in alone.items():
+        assert torch.equal(first[name], second[name]), name
+        assert torch.allclose(first[name].double(), value.double(), atol=1e-5), name
