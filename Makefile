@@ -31,7 +31,7 @@ run: setup  ## train a private classifier on MNIST at epsilon 3, and look it up 
 
 test: setup  ## lint, types and the whole suite
 	$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: setup  ## ruff, mypy, codespell
 	$(BIN)/ruff check .

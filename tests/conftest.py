@@ -3,6 +3,7 @@
 import itertools
 import math
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +23,17 @@ from dpray.world import SOLO
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # The suite shares its cores with Ray's processes: spinning threads would slow all of them.
 torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items):
+    """One folder, or one file beside this one, goes to one process: they share dear fixtures.
+
+    Ray's tests, which take both cores and start clusters, thereby never meet each other.
+    """
+    here = Path(__file__).parent
+    for item in items:
+        place = item.path.relative_to(here).parts[0]
+        item.add_marker(pytest.mark.xdist_group(place))
 
 
 @pytest.fixture(autouse=True)

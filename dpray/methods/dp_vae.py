@@ -42,12 +42,13 @@ class DPVae:
     class_model: Literal["conditional", "noisy-statistics"] = "conditional"
     latent: int = 20
     hidden: int = 400
-    kl_weight: float = 1.0
-    batch_size: int = 2048  # expected: batches are Poisson samples
-    epochs: float = 40
+    kl_weight: float = 1.5
+    label_scale: float = 5.0  # of the one-hot label beside latents of unit scale
+    batch_size: int = 4096  # expected: batches are Poisson samples
+    epochs: float = 60
     clip_norm: float = 1.0
-    lr: float = 2e-3  # of Adam
-    averaging: float = 0.95  # decay of the average of the weights that is released
+    lr: float = 6e-3  # of Adam, at first; it falls to nothing over the steps
+    averaging: float = 0.98  # decay of the average of the weights that is released
     # Of the one release of class statistics: 10 costs epsilon 0.34 on its own.
     statistics_noise: float = 10.0
     micro_batch: int = 512  # examples in memory at once; does not change the result
@@ -101,12 +102,15 @@ class DPVae:
         )
 
     def _arguments(self, data: TrainingData) -> dict[str, object]:
-        return {
+        arguments = {
             "shape": list(data.shape),
             "num_classes": data.num_classes,
             "latent": self.latent,
             "hidden": self.hidden,
         }
+        if self.class_model == "conditional":
+            arguments["label_scale"] = self.label_scale
+        return arguments
 
     def _build(self, data: TrainingData) -> VariationalAutoencoder:
         conditional = self.class_model == "conditional"
@@ -114,7 +118,7 @@ class DPVae:
         decoder = models.build(kind, **self._arguments(data))
         assert isinstance(decoder, ConditionalDecoder | ClassDecoder)
         labels = data.num_classes if conditional else 0
-        encoder = Encoder(math.prod(data.shape), labels, self.latent, self.hidden)
+        encoder = Encoder(math.prod(data.shape), labels, self.latent, self.hidden, self.label_scale)
         return VariationalAutoencoder(encoder, decoder)
 
     def _query(self, data: TrainingData, run: Run) -> PoissonGradients:

@@ -15,16 +15,20 @@ class Encoder(nn.Module):
     Seed 0's: one hidden layer (784-400-40).
     """
 
-    def __init__(self, pixels: int, num_labels: int, latent: int, hidden: int) -> None:
+    def __init__(
+        self, pixels: int, num_labels: int, latent: int, hidden: int, label_scale: float = 1.0
+    ) -> None:
         super().__init__()
         self.num_labels = num_labels  # 0: the label is not read
+        self.label_scale = label_scale
         self.inner = nn.Linear(pixels + num_labels, hidden)
         self.outer = nn.Linear(hidden, 2 * latent)
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         inputs = images.flatten(1)
         if self.num_labels:
-            inputs = torch.cat([inputs, F.one_hot(labels, self.num_labels).to(inputs)], 1)
+            words = self.label_scale * F.one_hot(labels, self.num_labels).to(inputs)
+            inputs = torch.cat([inputs, words], 1)
         mean, log_variance = self.outer(F.relu(self.inner(inputs))).chunk(2, dim=1)
         return mean, log_variance.clamp(-12, 6)
 

@@ -22,20 +22,23 @@ def normals(rng: torch.Generator, *size: int, like: Tensor) -> Tensor:
 class ConditionalDecoder(nn.Module):
     """The decoder of a conditional VAE: a latent from the prior and a label to an image.
 
-    Two linear layers, as in seed 0's VAE (20-400-784). The label enters as a one-hot vector.
+    Two linear layers, as in seed 0's VAE (20-400-784). The label enters as a one-hot vector times
+    `label_scale`: louder than one latent, so that the latents need not tell the classes apart.
     """
 
-    def __init__(self, shape: Shape, num_classes: int, latent: int, hidden: int) -> None:
+    def __init__(
+        self, shape: Shape, num_classes: int, latent: int, hidden: int, label_scale: float = 1.0
+    ) -> None:
         super().__init__()
         self.shape: Shape = (shape[0], shape[1], shape[2])
-        self.num_classes, self.latent = num_classes, latent
+        self.num_classes, self.latent, self.label_scale = num_classes, latent, label_scale
         self.inner = nn.Linear(latent + num_classes, hidden)
         self.outer = nn.Linear(hidden, shape[0] * shape[1] * shape[2])
 
     def logits(self, latents: Tensor, labels: Tensor) -> Tensor:
         """(N, C*H*W) before the sigmoid, which the loss takes care of."""
-        inputs = torch.cat([latents, F.one_hot(labels, self.num_classes).to(latents)], 1)
-        return self.outer(F.relu(self.inner(inputs)))
+        words = self.label_scale * F.one_hot(labels, self.num_classes).to(latents)
+        return self.outer(F.relu(self.inner(torch.cat([latents, words], 1))))
 
     def forward(self, labels: Tensor, rng: torch.Generator) -> Tensor:
         labels = labels.to(self.outer.weight.device)
