@@ -95,6 +95,9 @@ def execute(
     run_id = world.from_first(lambda: run_id or new_run_id(spec))
     folder = world.from_first(lambda: open_folder(run_id) if resume else make_folder(run_id, spec))
     with ExitStack() as held:
+        earlier = world.from_first(folder.core_seconds)
+        if world.is_first:
+            held.callback(lambda: folder.keep_core_seconds(earlier + time.process_time() - started))
         # Rank 0 keeps others out of the run; that it could not is heard on every rank.
         world.from_first(lambda: held.enter_context(folder.held(say)))
         if world.from_first(lambda: resume and folder.is_finished):
@@ -125,7 +128,7 @@ def execute(
         torch.manual_seed(spec.seed)
         release = method.fit(shard(dataset.train, world.rank, world.size), run)
         _refuse_what_diverged(release)
-        cpu_seconds = _cpu_seconds(world, started)
+        cpu_seconds = earlier + _cpu_seconds(world, started)
         ledger.wait_for_all = alone  # what is left is rank 0's: the others only hear of it
         # It must not ask the others for anything: they wait for its outcome.
         checkpoints = Checkpoints(folder.checkpoints, world=SOLO, say=say)

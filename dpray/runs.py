@@ -113,6 +113,22 @@ class RunFolder:
                 time.sleep(0.2)
             yield
 
+    def core_seconds(self) -> float:
+        """Processor time that earlier sessions of this run took, as far as they could say it."""
+        try:
+            return float(self._seconds.read_text())
+        except (OSError, ValueError):
+            return 0.0
+
+    def keep_core_seconds(self, seconds: float) -> None:
+        """For a session that comes after an interrupted one; a killed one keeps nothing."""
+        if self.private.exists():
+            write_whole(self._seconds, repr(seconds).encode())
+
+    @property
+    def _seconds(self) -> Path:
+        return self.private / "core-seconds"
+
     def close(self) -> None:
         """Destroys the key and what only a replay would need."""
         RunKey.destroy(self.key)

@@ -144,7 +144,7 @@ def reproduce(args: argparse.Namespace) -> int:
     every = table.rows(args.dataset)
     rows = chosen(every, args.group, args.only)
     if args.list:
-        list_rows(every, args)
+        list_rows(rows, args)
         return 0
     with clear_errors(args.out):
         (args.out / table.name).mkdir(parents=True, exist_ok=True)

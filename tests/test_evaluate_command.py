@@ -92,7 +92,7 @@ def as_json(capsys, *words: object) -> dict:
 def test_a_file_of_images_is_measured_whole(drawn, public, capsys):
     value = as_json(capsys, drawn, "--dataset", public, "--classifiers", "lr", "--quiet")
     assert {name: value[name] for name in ("subject", "dataset", "suite", "count", "seed")} == {
-        **{"subject": drawn, "dataset": "public", "suite": "quick", "count": 30, "seed": 0},
+        **{"subject": drawn, "dataset": "public", "suite": "custom", "count": 30, "seed": 0},
     }
     metrics = {metric["name"]: metric for metric in value["metrics"]}
     assert metrics["lr_accuracy"] == {
@@ -147,10 +147,10 @@ def test_private_figures_are_marked_and_warned_of_even_when_quiet(drawn, own, ca
     assert evaluate(drawn, *words) == 0
     out, err = capsys.readouterr()
     marked = [line.split()[0] for line in out.splitlines() if "private: do not publish" in line]
-    assert marked == ["test_accuracy", "lr_accuracy", "domain_fid", "domain_is"]
+    assert marked == ["lr_accuracy", "domain_fid", "domain_is"]
     assert err.count("\n") == 1 and "must not be published" in err
     sources = {m["name"]: m["source"] for m in as_json(capsys, drawn, *words)["metrics"]}
-    assert sources["test_accuracy"] == "private"
+    assert sources["lr_accuracy"] == "private"
 
 
 def test_notes_are_lines_on_standard_error(drawn, public, capsys):

@@ -33,6 +33,9 @@ METHODS = {
 }
 
 
+ACCURACY = dict.fromkeys(METHODS, "lr_accuracy") | {"dp-sgd": "test_accuracy"}
+
+
 def run_all(dataset: str, ranks: int) -> dict[str, torch.Tensor]:
     """The weights of every method, and its metrics as one more tensor."""
     torch.set_num_threads(1)
@@ -44,7 +47,7 @@ def run_all(dataset: str, ranks: int) -> dict[str, torch.Tensor]:
         result = execute(spec, run_id=f"{method}-{ranks}", test_key=7)
         for name, value in result.release.module.state_dict().items():
             found[f"{method}/{name}"] = value
-        found[f"{method}/accuracy"] = torch.tensor(result.metric("test_accuracy"))
+        found[f"{method}/accuracy"] = torch.tensor(result.metric(ACCURACY[method]))
     return found
 
 

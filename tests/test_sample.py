@@ -193,10 +193,15 @@ def test_what_is_there_is_kept_unless_forced(release_folder, tmp_path):
         (tmp_path / name).write_text("mine")
         with pytest.raises(BadInput, match=f"{name} is there already.*--force"):
             sample(release_folder, "--count", 3, "--out", tmp_path / "drawn.npz")
+        with pytest.raises(BadInput, match="was not written by dpray sample"):
+            sample(release_folder, "--count", 3, "--out", tmp_path / "drawn.npz", "--force")
         assert (tmp_path / name).read_text() == "mine"
-        sample(release_folder, "--count", 3, "--out", tmp_path / "drawn.npz", "--force")
-        assert len(read_npz(tmp_path / "drawn.npz").train.labels) == 3
-        (tmp_path / "drawn.npz").unlink()
+        (tmp_path / name).unlink()
+    sample(release_folder, "--count", 3, "--out", tmp_path / "drawn.npz")
+    sample(release_folder, "--count", 6, "--out", tmp_path / "drawn.npz", "--force")
+    drawn = read_npz(tmp_path / "drawn.npz")
+    assert len(drawn.train.labels) == 6
+    assert any("drawn from" in note for note in drawn.notes)
 
 
 def test_a_forced_folder_holds_nothing_of_the_earlier_draw(release_folder, tmp_path):

@@ -170,6 +170,8 @@ def _load(args: argparse.Namespace, tell: Say) -> Dataset:
 def _suite(args: argparse.Namespace) -> Suite:
     """What the words alone can get wrong, before anything is opened."""
     suite = find_suite(args.suite or "quick", classifiers=args.classifiers, runs=args.runs)
+    if (args.classifiers, args.runs, args.count) != (None, None, None):
+        suite = replace(suite, name="custom")  # its figures are not those of the suite
     if args.count is not None and not 1 <= args.count <= _MOST_IMAGES:
         raise BadInput(f"--count {args.count} is out of range: from 1 to {_MOST_IMAGES:,}")
     if args.seed is not None and not 0 <= args.seed < 1 << 63:
@@ -178,7 +180,7 @@ def _suite(args: argparse.Namespace) -> Suite:
         raise BadInput("--address needs --on ray")
     if args.inception_weights is not None:
         if not suite.inception:
-            raise BadInput(f"--inception-weights needs --suite paper, not {suite.name}")
+            raise BadInput("--inception-weights needs --suite paper, not quick")
         find_weights(args.inception_weights, say)
     return suite
 
@@ -214,6 +216,12 @@ def _measure(
     check_images(images, dataset, suite, args.reference)  # before Ray is started for nothing
     seed, count = args.seed or 0, len(images.labels)
     tell(f"{args.model}: {count} images, suite {suite.name}, seed {seed}")
+    missing = dataset.train.num_classes - len(images.labels.unique())
+    if missing:
+        tell(
+            f"note: {missing} of {dataset.train.num_classes} classes have no image: a classifier "
+            "trained on the others gets all of theirs wrong"
+        )
     metrics = measure_images(
         images,
         dataset,
@@ -256,7 +264,7 @@ def _finish(evaluation: Evaluation, row: ModelRow | None, *, as_json: bool, tell
         )
     failure: DprayError | None = None
     recorded = False
-    if row is not None and shown:
+    if row is not None and any(metric.source is not Source.RELEASE for metric in shown):
         try:
             artifact = record_evaluation(row, replace(evaluation, metrics=shown))
             recorded = True

@@ -165,6 +165,8 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
     accuracy = f"{100 * metrics['test_accuracy']:.2f} %"
     if "test_accuracy_std" in metrics:
         accuracy += f" +- {100 * metrics['test_accuracy_std']:.2f} over {len(outcome.results)} runs"
+    if "test_accuracy_noise" in metrics:
+        accuracy += f" +- {100 * metrics['test_accuracy_noise']:.2f} of noise: a private hold-out"
     lines = [
         ("test accuracy", accuracy),
         ("epsilon", f"{epsilon}, delta {card.delta:g}, {card.adjacency}, {card.covers}"),

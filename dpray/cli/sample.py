@@ -20,7 +20,8 @@ import torch
 from dpray.cli.output import print_json, say
 from dpray.cli.releases import MODEL_HELP, open_release
 from dpray.contract import Synthesizer
-from dpray.errors import BadInput, unknown
+from dpray.data.npz import drawn_from
+from dpray.errors import BadData, BadInput, unknown
 from dpray.privacy.card import Card
 from dpray.progress import Progress, silent, terminal
 from dpray.reporting.drawn import MARK, write_folder, write_npz
@@ -98,7 +99,7 @@ def sample_command(args: argparse.Namespace) -> int:
     if out.suffix.lower() == ".npz":
         if len(names) < len(release.class_names):
             say(f"note: labels in {out.name} count the drawn classes alone: {_counted(names)}")
-        grid = write_npz(out, images, numbers, names)
+        grid = write_npz(out, images, numbers, names, summary)
     else:
         grid = write_folder(out, images, numbers, names, summary, progress)
     if args.json:
@@ -139,6 +140,8 @@ def _refuse_out(out: Path, *, force: bool) -> None:
         for path in (out, out.with_suffix(".png")):
             if os.path.isdir(path) or (os.path.lexists(path) and not force):
                 raise BadInput(f"{path} is there already; choose another --out, or add --force")
+        if force and any(os.path.lexists(p) for p in (out, out.with_suffix(".png"))):
+            _refuse_foreign(out)
         return
     if out.suffix.lower() in _OTHER_FILES:
         raise BadInput(f"--out {out} is neither an .npz file nor a folder")
@@ -149,6 +152,16 @@ def _refuse_out(out: Path, *, force: bool) -> None:
     if not force:
         raise BadInput(f"{out} is there already; choose another --out, or add --force")
     if out.is_symlink() or not (out / MARK).is_file():
+        raise BadInput(f"{out} was not written by dpray sample: --force does not replace it")
+
+
+def _refuse_foreign(out: Path) -> None:
+    """Only what an earlier sample wrote is replaced: the name may be that of somebody's data."""
+    try:
+        ours = out.is_file() and drawn_from(out) is not None
+    except BadData:
+        ours = False
+    if not ours:
         raise BadInput(f"{out} was not written by dpray sample: --force does not replace it")
 
 

@@ -2,25 +2,27 @@
 
 Wanted: `images` (N, H, W), (N, H, W, C) or (N, C, H, W) with C of 1 or 3, uint8 or floating
 in 0 to 1; `labels` (N,) integers. Welcome: `class_names`, `ids`, `test_images` with
-`test_labels`. Everything else about the file is refused in one line that names the array. The
-file is never unpickled.
+`test_labels`; `drawn` is what `dpray sample` adds. Everything else about the file is refused in
+one line that names the array. The file is never unpickled.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import zipfile
 import zlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dpray.data.arrays import FIRST_TEST_ID, StoredImages
 from dpray.errors import BadData
 
-_KNOWN = ("images", "labels", "class_names", "ids", "test_images", "test_labels")
+_KNOWN = ("images", "labels", "class_names", "ids", "test_images", "test_labels", "drawn")
 # Without a declared list the largest label sets its length, and a wrong one would be endless.
 _MOST_UNDECLARED_CLASSES = 10_000
 
@@ -42,7 +44,8 @@ def read_npz(path: Path) -> OwnRecords:
             raise BadData(f"{where} has no array {name!r}; it holds {found}")
     if ("test_images" in arrays) != ("test_labels" in arrays):
         raise BadData(f"{where} has one of test_images and test_labels; give both or neither")
-    notes = []
+    drawn = _drawn(arrays)
+    notes = [] if drawn is None else [_drawn_note(drawn)]
 
     pixels = _pixels(where, "images", arrays["images"])
     labels = _labels(where, "labels", arrays["labels"], len(pixels))
@@ -82,6 +85,29 @@ def read_npz(path: Path) -> OwnRecords:
     if test_pixels is not None and test_labels is not None:
         test = StoredImages(test_pixels, test_labels, _unused_ids(ids, len(test_pixels)))
     return OwnRecords(StoredImages(pixels, labels, ids), test, class_names, tuple(notes))
+
+
+def drawn_from(path: Path) -> dict[str, Any] | None:
+    """What `dpray sample` wrote of the images it drew; None for a file made elsewhere."""
+    return _drawn(_open(path))
+
+
+def _drawn(arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:
+    try:
+        found = json.loads(str(arrays["drawn"]))
+    except (KeyError, ValueError):
+        return None
+    return found if isinstance(found, dict) and "model" in found else None
+
+
+def _drawn_note(drawn: dict[str, Any]) -> str:
+    privacy = drawn.get("privacy") or {}
+    epsilon = privacy.get("epsilon")
+    cost = f"epsilon {epsilon:.4g}" if isinstance(epsilon, int | float) else "an unknown epsilon"
+    return (
+        f"these images were drawn from {drawn['model']} at {cost}: what is made from them costs "
+        "those who were in its data nothing more; here they are treated as private records anew"
+    )
 
 
 def _open(path: Path) -> dict[str, np.ndarray]:

@@ -12,7 +12,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,7 +105,7 @@ def train(
         ),
     )
     try:
-        with watch(folder, progress, say):
+        with watch(folder, progress, say), _own_interrupts():
             trainer.fit()
     except ray.train.TrainingFailedError as error:
         _raise_own(folder)
@@ -118,6 +121,24 @@ def train(
             "DPRAY_HOME must lie on storage that the driver and the workers share"
         )
     return read_result(folder)
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Ctrl-C is a KeyboardInterrupt, whatever Ray Train makes of it.
+
+    It puts a handler of its own in place, which stops the workers and then leaves the process:
+    the user would not hear how to go on.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if main else None
+    try:
+        yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, handler)
 
 
 def _share(cluster: Cluster, where: Where) -> tuple[float, float]:

@@ -35,7 +35,7 @@ def evaluate(release: Release, dataset: Dataset, run: Run, say: Say) -> list[Met
     if isinstance(release, Classifier):
         if dataset.test_is_public:
             return [measure_classifier(release, dataset, reference="test")]
-        return [_paid_accuracy(release, dataset, run)]
+        return _paid_accuracy(release, dataset, run)
     if isinstance(release, Synthesizer):
         images = draw(release, num_images(dataset.train.num_records), run.seed)
         if dataset.test_is_public:
@@ -45,7 +45,7 @@ def evaluate(release: Release, dataset: Dataset, run: Run, say: Say) -> list[Met
     raise BadInput(f"no evaluation for a {release.kind}")
 
 
-def _paid_accuracy(release: Classifier, dataset: Dataset, run: Run) -> Metric:
+def _paid_accuracy(release: Classifier, dataset: Dataset, run: Run) -> list[Metric]:
     """Accuracy on a private hold-out, as a noisy count.
 
     Guarantee: a hold-out record changes the count of correct predictions by at most one, and
@@ -59,7 +59,8 @@ def _paid_accuracy(release: Classifier, dataset: Dataset, run: Run) -> Metric:
         return noisy_sum(raw_correct, paid=paid, key=run.key)
 
     accuracy = float(run.once("hold-out", release_count)) / len(test)
-    return Metric("test_accuracy", min(max(accuracy, 0.0), 1.0), Source.NOISY_HOLD_OUT)
+    metric = Metric("test_accuracy", min(max(accuracy, 0.0), 1.0), Source.NOISY_HOLD_OUT)
+    return [metric, _noise_of(paid, len(test))]
 
 
 def _paid_downstream(images: Synthetic, dataset: Dataset, run: Run, say: Say) -> list[Metric]:
@@ -88,7 +89,17 @@ def _paid_downstream(images: Synthetic, dataset: Dataset, run: Run, say: Say) ->
 
     shares = (run.once("hold-out", release_counts) / len(test)).clamp(0, 1).tolist()
     found = {name: [share] for name, share in zip(names, shares, strict=True)}
-    return [*accuracies(found, Source.NOISY_HOLD_OUT), *convergence(notes, say)]
+    return [
+        *accuracies(found, Source.NOISY_HOLD_OUT),
+        _noise_of(paid, len(test)),
+        *convergence(notes, say),
+    ]
+
+
+def _noise_of(paid: PaidQuery[GaussianSum], num_records: int) -> Metric:
+    """One standard deviation of the noise in each accuracy: a small hold-out says little."""
+    noise = paid.query.noise_multiplier * paid.query.sensitivity / num_records
+    return Metric("test_accuracy_noise", noise, Source.LEDGER)
 
 
 def _pay(run: Run, *, num_counts: int) -> PaidQuery[GaussianSum]:

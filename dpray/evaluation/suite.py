@@ -152,8 +152,9 @@ def accuracies(shares: dict[str, list[float]], source: Source) -> list[Metric]:
         metrics.append(Metric(f"{name}_accuracy", statistics.fmean(values), source))
         if len(values) > 1 and name != LOGISTIC:  # which draws nothing at random
             metrics.append(Metric(f"{name}_accuracy_std", statistics.stdev(values), source))
-    headline = HEADLINE if HEADLINE in shares else next(iter(shares))
-    return [Metric("test_accuracy", statistics.fmean(shares[headline]), source), *metrics]
+    if HEADLINE in shares:
+        metrics.insert(0, Metric("test_accuracy", statistics.fmean(shares[HEADLINE]), source))
+    return metrics
 
 
 def convergence(scores: Sequence[Score], say: Say) -> list[Metric]:

@@ -133,6 +133,8 @@ class DPMerf:
                     tensors = pack({"generator": module}, optimizer)
                     checkpoint = Checkpoint(step + 1, tensors, run.ledger.head)
                     run.checkpoints.save("generator", checkpoint)
+        tensors = pack({"generator": module}, optimizer)
+        run.checkpoints.save("generator", Checkpoint(self.steps, tensors, run.ledger.head))
         module.eval()
 
 

@@ -36,6 +36,7 @@ from dpray.privacy.queries import GaussianSum, PaidQuery
 # Below this noise a mixture pays: measured on MNIST and Fashion-MNIST, docs/results.md.
 _NOISE_FOR_A_MIXTURE = 1.0
 _COMPONENTS = 4
+_DIMENSIONS = 60
 # Of the budget, in squared Gaussian terms: directions, classes, cells.
 _SHARES = {False: (0.2, 0.8), True: (0.15, 0.25, 0.6)}
 _NAMES = ("principal directions", "class moments", "cell moments")
@@ -51,15 +52,18 @@ class DPMoments:
     summary: ClassVar[str] = "Gaussians from noisy class moments in noisy principal directions"
     paper: ClassVar[str] = "-"
 
-    dimensions: int = 60  # of the subspace the Gaussians live in
+    dimensions: int | None = None  # of the subspace the Gaussians live in; None: 60 or all
     # Longer images are scaled down to this length, per root of a pixel: 10 for 28x28.
     radius: float = 0.36
     components: int | None = None  # a class; None: 4 where the noise allows it, else 1
 
     def check(self, data: TrainingData) -> None:
         refuse_one_class(data)
-        if self.dimensions < 1 or (self.components is not None and self.components < 1):
-            raise BadInput("dimensions and components must be at least 1")
+        pixels = math.prod(data.shape)
+        if self.dimensions is not None and not 1 <= self.dimensions <= pixels:
+            raise BadInput(f"dimensions {self.dimensions} must be 1 to {pixels}, all of an image")
+        if self.components is not None and self.components < 1:
+            raise BadInput(f"components {self.components} must be at least 1")
         if not 0 < self.radius <= 1:
             raise BadInput(f"radius {self.radius:g} must be above 0 and at most 1")
 
@@ -69,7 +73,7 @@ class DPMoments:
         run.facts.update(sampling="all records, no sampling")  # each part has a noise of its own
         pixels = data.private.pixels.flatten(1)
         length = self.radius * math.sqrt(pixels.shape[1])
-        dimensions = min(self.dimensions, pixels.shape[1])
+        dimensions = self.dimensions or min(_DIMENSIONS, pixels.shape[1])
         with run.progress("dp-moments", len(paid)) as bar:
             bar.note(f"epsilon {run.ledger.epsilon:.3g} charged, delta {run.ledger.budget.delta:g}")
             basis = run.once("directions", lambda: _directions(pixels, length, run, paid[0]))

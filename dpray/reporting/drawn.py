@@ -27,9 +27,17 @@ MARK = "sample.json"  # tells a folder that was written here from any other
 _GRID_COLUMNS = 10
 
 
-def write_npz(out: Path, images: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Path:
+def write_npz(
+    out: Path,
+    images: np.ndarray,
+    labels: np.ndarray,
+    names: Sequence[str],
+    summary: Mapping[str, Any],
+) -> Path:
+    """Images, labels and class names, and in `drawn` what they were drawn from."""
     file = io.BytesIO()
-    np.savez(file, images=images, labels=labels, class_names=np.array(names))
+    drawn = np.array(json.dumps(summary))
+    np.savez(file, images=images, labels=labels, class_names=np.array(names), drawn=drawn)
     write_whole(out, file.getvalue())
     write_whole(out.with_suffix(".png"), _grid_png(images, labels, names))
     return out.with_suffix(".png")

@@ -63,6 +63,9 @@ def _title(result: Result) -> str:
     if card.epsilon is not None:
         cost = f"epsilon {card.epsilon:.3g}, delta {card.delta:g}"
     worth = f"{100 * result.metric('test_accuracy'):.2f} %"
+    noise = [m.value for m in result.metrics if m.name == "test_accuracy_noise"]
+    if noise:
+        worth += f" ± {100 * noise[0]:.1f} of noise"
     if isinstance(result.release, Synthesizer):
         worth += " (train on synthetic, test on real)"
     return f"{result.spec.method} on {card.dataset}: {worth} at {cost}"

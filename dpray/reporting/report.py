@@ -21,6 +21,7 @@ from dpray.reporting.groups import group_runs
 from dpray.reporting.page import page
 from dpray.storage import clear_errors, write_whole
 
+_MARK = "<title>dpray report</title>"  # tells a page of ours from any other
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 
 
@@ -30,6 +31,9 @@ def write_report(runs: Sequence[RecordedRun], folder: Path) -> Path:
         raise BadInput("there are no runs to report on")
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file: name a folder for the report")
+    index = folder / "index.html"
+    if index.exists() and _MARK not in index.read_text(errors="replace"):
+        raise BadInput(f"{index} is there and is no report of dpray: choose another --out")
     cards = {run.run_id: f"cards/{_file_name(run.run_id)}" for run in runs}
     document = page(group_runs(runs), cards=cards, made=datetime.now(UTC))
     with clear_errors(folder):
@@ -38,7 +42,6 @@ def write_report(runs: Sequence[RecordedRun], folder: Path) -> Path:
         content = json.dumps(run.card.to_json(), indent=2) + "\n"
         _write(folder / f"{cards[run.run_id]}.json", content)
         _write(folder / f"{cards[run.run_id]}.txt", run.card.text())
-    index = folder / "index.html"
     _write(index, document)  # last: a page is there once all it links to is
     return index
 

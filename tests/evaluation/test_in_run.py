@@ -96,9 +96,11 @@ def test_a_synthesizer_is_charged_the_root_of_three_before_the_hold_out_is_read(
 def test_a_classifier_is_charged_one_count_before_the_hold_out_is_read(hold_out, make_run):
     run = make_run(epsilon=1.0)
     release = classifier(run, hold_out.train)
-    [metric] = evaluate(release, hold_out, run, quiet)
+    metric, noise = evaluate(release, hold_out, run, quiet)
     assert release.module.paid == [[(HOLD_OUT, 1.0)]]
     assert metric.source is Source.NOISY_HOLD_OUT
+    # Epsilon 1 at delta 1e-5 (privacy.md 5.3), as a share of the hold-out.
+    assert noise.value == pytest.approx(3.7306 / len(hold_out.test), rel=1e-3)
 
 
 def test_a_refused_charge_leaves_the_hold_out_unread(hold_out, image_set, make_run):
@@ -133,6 +135,7 @@ def test_nothing_else_is_said_of_a_private_hold_out(hold_out, image_set, make_ru
     found = {m.name: m for m in evaluate(image_set, hold_out, run, said.append)}
     assert set(found) == {
         *("test_accuracy", "lr_accuracy", "mlp_accuracy", "cnn_accuracy", "lr_converged"),
+        "test_accuracy_noise",
     }
     assert (found["lr_converged"].source, found["lr_converged"].value) == (Source.RELEASE, 0)
     assert said == [

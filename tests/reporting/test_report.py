@@ -203,10 +203,17 @@ def test_other_files_in_the_folder_stay_and_own_ones_are_replaced(make_recorded,
     folder = tmp_path / "report"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
-    (folder / "index.html").write_text("old")
-    assert "old" not in written(make_recorded())[:20]
+    written(make_recorded())
+    written(make_recorded())  # a report of ours is replaced
     assert (folder / "notes.txt").read_text() == "mine"
     assert json.loads((folder / "cards" / "run-1.json").read_text())["run_id"] == "run-1"
+
+
+def test_a_page_of_somebody_else_is_not_replaced(make_recorded, tmp_path):
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(BadInput, match="no report of dpray"):
+        write_report([make_recorded()], tmp_path)
+    assert (tmp_path / "index.html").read_text() == "mine"
 
 
 def test_a_file_is_no_folder_for_a_report(make_recorded, tmp_path):
