@@ -12,10 +12,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,8 +103,8 @@ def train(
         ),
     )
     try:
-        with watch(folder, progress, say), _own_interrupts():
-            trainer.fit()
+        with watch(folder, progress, say):
+            _fit(trainer)
     except ray.train.TrainingFailedError as error:
         _raise_own(folder)
         raise ClusterFailed(
@@ -123,22 +121,30 @@ def train(
     return read_result(folder)
 
 
-@contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Ctrl-C is a KeyboardInterrupt, whatever Ray Train makes of it.
+def _fit(trainer: TorchTrainer) -> None:
+    """`trainer.fit()`, but Ctrl-C is a KeyboardInterrupt at once, and takes the workers along.
 
-    It puts a handler of its own in place, which stops the workers and then leaves the process:
-    the user would not hear how to go on.
+    In the main thread Ray Train would put a handler of its own in place, which waits for the
+    workers, for minutes where they are busy, and then ends the process without a word.
     """
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGINT) if main else None
+    failures: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            trainer.fit()
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=fit, daemon=True)
+    thread.start()
     try:
-        yield
-    except SystemExit:
-        raise KeyboardInterrupt from None
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, handler)
+        while thread.is_alive():
+            thread.join(0.2)
+    except KeyboardInterrupt:
+        ray.shutdown()  # the workers end with their driver; what they kept lies in the run's folder
+        raise
+    if failures:
+        raise failures[0]
 
 
 def _share(cluster: Cluster, where: Where) -> tuple[float, float]:

@@ -160,3 +160,20 @@ def test_settings_that_cannot_work_are_refused_before_ray_is_asked():
         train(spec({**QUICK, "lr": -1.0}), Where(address="127.0.0.1:1"))
     with pytest.raises(BadInput, match="at least 1"):
         Where(workers=0)
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path):
+    """In a process of its own: Ray Train would answer Ctrl-C itself, late and without a word."""
+    command = ["run", "dp-sgd", "--dataset", "digits", "--noise-multiplier", "5", "--no-tracking"]
+    settings = ["--set", "model=linear", "features=pixels", "batch_size=100", "steps=100000"]
+    env = os.environ | {"DPRAY_HOME": str(tmp_path), "DPRAY_CHECKPOINT_SECONDS": "0.2"}
+    program = [sys.executable, "-m", "dpray", *command, *settings]
+    run = subprocess.Popen(program, env=env, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/*/private/checkpoints/*")):
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.2)
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "no budget is lost, go on with: dpray resume" in said
