@@ -25,9 +25,11 @@ $(STAMP): pyproject.toml constraints.txt
 data: setup  ## fetch MNIST and Fashion-MNIST into the cache
 	$(BIN)/dpray data fetch mnist fashion-mnist
 
-run: setup  ## train a private classifier on MNIST at epsilon 3, and look it up again
+run: setup  ## a private classifier and private synthetic data from MNIST, and a page about them
 	$(BIN)/dpray run dp-sgd --dataset mnist --epsilon 3 --delta 1e-5
+	$(BIN)/dpray run dp-moments --dataset mnist --epsilon 1 --delta 1e-5
 	$(BIN)/dpray models --dataset mnist
+	$(BIN)/dpray report --out report
 
 test: setup  ## lint, types and the whole suite
 	$(MAKE) --no-print-directory check
