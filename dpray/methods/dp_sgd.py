@@ -136,15 +136,7 @@ class DPSgd:
         assert isinstance(classifier, ImageClassifier)
         _check_head(classifier, data.num_classes, run)
         paid = run.ledger.pay(query)  # from here on private data may be read
-        run.facts.update(
-            sampling="Poisson: every record joins every step on its own, at the sample rate"
-            if query.sample_rate < 1
-            else "every record in every step",
-            sample_rate=query.sample_rate,
-            steps=query.steps,
-            clip_norm=query.clip_norm,
-            noise_multiplier=query.noise_multiplier,
-        )
+        run.facts.update(query.facts())
         inputs = private_features(data, classifier.features, self.features, run)
         labels, head = data.private.labels, classifier.head
 

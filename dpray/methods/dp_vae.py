@@ -78,15 +78,7 @@ class DPVae:
         statistics = self._pay_statistics(run)
         query = run.world.from_first(lambda: self._query(data, run))
         paid = run.ledger.pay(query)  # from here on private data may be read
-        run.facts.update(
-            sampling="Poisson: every record joins every step on its own, at the sample rate"
-            if query.sample_rate < 1
-            else "every record in every step",
-            sample_rate=query.sample_rate,
-            steps=query.steps,
-            clip_norm=query.clip_norm,
-            noise_multiplier=query.noise_multiplier,
-        )
+        run.facts.update(query.facts())
         self._train(model, average, data, run, paid)
         decoder = average.decoder
         if statistics is not None:

@@ -108,6 +108,17 @@ class PoissonGradients:
             one = dp.PoissonSampledDpEvent(self.sample_rate, one)
         return dp.SelfComposedDpEvent(one, self.steps)
 
+    def facts(self) -> dict[str, str | float | int]:
+        """What a privacy card says of it."""
+        sampled = "Poisson: every record joins every step on its own, at the sample rate"
+        return {
+            "sampling": sampled if self.sample_rate < 1 else "every record in every step",
+            "sample_rate": self.sample_rate,
+            "steps": self.steps,
+            "clip_norm": self.clip_norm,
+            "noise_multiplier": self.noise_multiplier,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianSum:
