@@ -92,8 +92,7 @@ TABLE = Table(
     notes=(
         "Published: one run, last epoch, MNIST; a noise multiplier is stated and no epsilon.",
         "Rows with a noise level take batches of 16, 10 epochs, clip norm 1.2 and Adam at 1e-3 as "
-        "the source does; their epsilon is an upper bound, computed without training; "
-        "the card of such a run may state a looser one.",
+        "the source does; their epsilon is an upper bound, computed without training.",
         "The source's synthetic images also use class statistics of the private records without "
         "noise, so no epsilon holds for them. Here the statistics are noisy and paid for, or the "
         "decoder is given the label and none are needed.",
