@@ -37,19 +37,19 @@ _VARIANCE_FLOOR = 1e-3
 class DPVae:
     private: ClassVar[bool] = True
     summary: ClassVar[str] = "decoder of a VAE trained on noisy clipped gradients"
-    paper: ClassVar[str] = "seed 0; Kingma and Welling 2014, Abadi et al. 2016"
+    paper: ClassVar[str] = "PrivacyProject; Kingma and Welling 2014; Abadi et al. 2016"
 
     class_model: Literal["conditional", "noisy-statistics"] = "conditional"
     latent: int = 20
     hidden: int = 400
     kl_weight: float = 1.5
-    label_scale: float = 5.0  # of the one-hot label beside latents of unit scale
+    label_scale: float = 5.0  # conditional only: of the one-hot label beside unit latents
     batch_size: int = 4096  # expected: batches are Poisson samples
     epochs: float = 60
     clip_norm: float = 1.0
     lr: float = 6e-3  # of Adam, at first; it falls to nothing over the steps
     averaging: float = 0.98  # decay of the average of the weights that is released
-    # Of the one release of class statistics: 10 costs epsilon 0.34 on its own.
+    # noisy-statistics only: of the one release of them. 10 costs epsilon 0.34 on its own.
     statistics_noise: float = 10.0
     micro_batch: int = 512  # examples in memory at once; does not change the result
 
@@ -61,6 +61,7 @@ class DPVae:
             "epochs": self.epochs,
             "clip_norm": self.clip_norm,
             "lr": self.lr,
+            "label_scale": self.label_scale,
             "statistics_noise": self.statistics_noise,
         }
         for name, value in positive.items():

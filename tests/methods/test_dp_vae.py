@@ -122,7 +122,14 @@ def test_a_stopped_training_goes_on_to_the_same_decoder(tiny_data, make_run, mon
 
 
 @pytest.mark.parametrize(
-    "settings", [{"latent": 0}, {"epochs": 0.0}, {"clip_norm": math.inf}, {"averaging": 1.0}]
+    "settings",
+    [
+        {"latent": 0},
+        {"epochs": 0.0},
+        {"clip_norm": math.inf},
+        {"averaging": 1.0},
+        {"label_scale": math.nan},
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, tiny_data):
     with pytest.raises(BadInput, match="must be"):
