@@ -10,13 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
+from dpray import methods
 from dpray.errors import BadInput, DprayError
 from dpray.execute import Result, check, execute
 from dpray.privacy.ledger import Ledger, ledger_from_json
 from dpray.progress import Progress, silent
 from dpray.reporting.picture import draw_run
 from dpray.runs import new_run_id
-from dpray.spec import RunSpec, dataset_word
+from dpray.spec import RunSpec, dataset_word, with_preset
 
 Say = Callable[[str], None]
 
@@ -72,6 +75,7 @@ def run(
     noise_multiplier: float | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
+    preset: str | None = None,
     runs: int = 1,
     insist: bool = False,
     track: bool = True,
@@ -79,6 +83,7 @@ def run(
 ) -> Outcome:
     """Trains `method` on `data` (a dataset's name, an .npz file or a folder of class folders).
 
+    `preset` names settings of the method (`dpray methods NAME` lists them); `settings` win.
     Gives back the finished run: `outcome.result.release.predict(images)`,
     `outcome.metrics()`, `outcome.result.card.text()`, and `outcome.models` in the registry.
     """
@@ -89,7 +94,9 @@ def run(
         delta=delta,
         noise_multiplier=noise_multiplier,
         seed=seed,
-        settings=dict(settings or {}),
+        settings=with_preset(
+            settings or {}, methods.find(method), preset, torch.cuda.is_available()
+        ),
         insist=insist,
     )
     return run_spec(spec, runs=runs, track=track, progress=progress)

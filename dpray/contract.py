@@ -12,7 +12,7 @@ from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from safetensors.torch import load_file, save
@@ -75,7 +75,12 @@ class Run:
 
 
 class Method(Protocol):
-    """A frozen dataclass: its fields are the hyperparameters, `fit` is the algorithm."""
+    """A frozen dataclass: its fields are the hyperparameters, `fit` is the algorithm.
+
+    What it may have besides: `share`, to share its records out itself (`SharesRecords`);
+    `presets: ClassVar[Mapping[str, Mapping[str, Any]]]`, settings under a name; and
+    `gpu_preset: ClassVar[str]`, the one that is taken where there is a GPU and none was named.
+    """
 
     name: ClassVar[str]
     private: ClassVar[bool]
@@ -85,6 +90,20 @@ class Method(Protocol):
         ...
 
     def fit(self, data: TrainingData, run: Run) -> Release: ...
+
+
+@runtime_checkable
+class SharesRecords(Protocol):
+    """A method that says itself which records a rank gets, for example whole subsets of them."""
+
+    def share(self, data: TrainingData, rank: int, size: int) -> TrainingData:
+        """The share of worker `rank` of `size`: every record goes to one of them.
+
+        `num_records` and the fingerprint stay those of the whole. Called before anything is
+        charged, so it may move records and must not say anything about them. What is kept by
+        block (`private_features`, `blocks`) is for shares of consecutive rows, not for these.
+        """
+        ...
 
 
 def refuse_one_class(data: TrainingData) -> None:

@@ -22,9 +22,9 @@ import torch
 
 from dpray import methods
 from dpray.checkpoints import Checkpoints
-from dpray.contract import Method, Release, Run, load_release
+from dpray.contract import Method, Release, Run, SharesRecords, load_release
 from dpray.data.datasets import load
-from dpray.data.records import Dataset
+from dpray.data.records import Dataset, TrainingData
 from dpray.data.shards import shard
 from dpray.errors import BadInput, CannotResume, Diverged
 from dpray.evaluation.in_run import evaluate
@@ -83,7 +83,8 @@ def execute(
 
     In a process group every rank calls this; rank 0 alone touches the run's folder.
     """
-    started = time.process_time()
+    pool = pool or SerialPool(progress)
+    started = _cpu_seconds(pool)
     method = check(spec)
     world = current_world()
     dataset = load(spec.dataset, say=say)
@@ -97,7 +98,7 @@ def execute(
     with ExitStack() as held:
         earlier = world.from_first(folder.core_seconds)
         if world.is_first:
-            held.callback(lambda: folder.keep_core_seconds(earlier + time.process_time() - started))
+            held.callback(lambda: folder.keep_core_seconds(earlier + _cpu_seconds(pool) - started))
         # Rank 0 keeps others out of the run; that it could not is heard on every rank.
         world.from_first(lambda: held.enter_context(folder.held(say)))
         if world.from_first(lambda: resume and folder.is_finished):
@@ -118,7 +119,7 @@ def execute(
             key=key,
             seed=spec.seed,
             world=world,
-            pool=pool or SerialPool(progress),
+            pool=pool,
             device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
             workdir=folder.private,
             checkpoints=Checkpoints(folder.checkpoints, world=world, say=say),
@@ -126,9 +127,9 @@ def execute(
             noise_multiplier=spec.noise_multiplier,
         )
         torch.manual_seed(spec.seed)
-        release = method.fit(shard(dataset.train, world.rank, world.size), run)
+        release = method.fit(share_of(method, dataset.train, world), run)
         _refuse_what_diverged(release)
-        cpu_seconds = earlier + _cpu_seconds(world, started)
+        cpu_seconds = earlier + _sum(world, _cpu_seconds(pool) - started)
         ledger.wait_for_all = alone  # what is left is rank 0's: the others only hear of it
         # It must not ask the others for anything: they wait for its outcome.
         checkpoints = Checkpoints(folder.checkpoints, world=SOLO, say=say)
@@ -141,6 +142,13 @@ def execute(
             write_result(result)
         world.barrier()
         return result
+
+
+def share_of(method: Method, data: TrainingData, world: World) -> TrainingData:
+    """The records of this rank: as the method shares them out, else blocks of rows in turn."""
+    if isinstance(method, SharesRecords):
+        return method.share(data, world.rank, world.size)
+    return shard(data, world.rank, world.size)
 
 
 def _refuse_what_cannot_be_paid(spec: RunSpec, dataset: Dataset) -> None:
@@ -181,9 +189,13 @@ def _judge(
     return tuple(metrics), _card(spec, dataset, run)
 
 
-def _cpu_seconds(world: World, started: float) -> float:
-    """Processor time of all workers so far."""
-    return float(world.sum(torch.tensor([time.process_time() - started], dtype=torch.float64)))
+def _cpu_seconds(pool: Pool) -> float:
+    """Processor time so far, of this process and of the jobs it sent elsewhere."""
+    return time.process_time() + pool.cpu_seconds
+
+
+def _sum(world: World, seconds: float) -> float:
+    return float(world.sum(torch.tensor([seconds], dtype=torch.float64)))
 
 
 def warn_of_delta(spec: RunSpec, dataset: Dataset, say: Callable[[str], None]) -> None:

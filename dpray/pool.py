@@ -17,6 +17,9 @@ Out = TypeVar("Out")
 
 
 class Pool(Protocol):
+    # Processor time that jobs took in other processes, as far as their results were read.
+    cpu_seconds: float
+
     def map(
         self,
         fn: Callable[[Job, Any], Out],
@@ -27,8 +30,12 @@ class Pool(Protocol):
         gpus: float = 0,
         retries: int = 3,
         label: str = "tasks",
+        quiet: bool = False,
     ) -> Iterator[Out]:
-        """`fn(job, shared)` for every job, in the order of the jobs, as they become ready."""
+        """`fn(job, shared)` for every job, in the order of the jobs, as they become ready.
+
+        `quiet` shows no bar, for a caller that has one which counts something else than jobs.
+        """
         ...
 
 
@@ -37,6 +44,7 @@ class SerialPool:
 
     def __init__(self, progress: Progress = silent) -> None:
         self.progress = progress
+        self.cpu_seconds = 0.0  # all of it is spent in this process, which counts it itself
 
     def map(
         self,
@@ -48,9 +56,10 @@ class SerialPool:
         gpus: float = 0,
         retries: int = 3,
         label: str = "tasks",
+        quiet: bool = False,
     ) -> Iterator[Out]:
         total = len(jobs) if isinstance(jobs, Sized) else None
-        with self.progress(label, total) as bar:
+        with (silent if quiet else self.progress)(label, total) as bar:
             for job in jobs:
                 yield fn(job, shared)
                 bar.advance()

@@ -1,7 +1,8 @@
 """`RunSpec`: what to do, as one frozen value that goes to JSON and back.
 
 Settings are checked against the method's own fields, so an unknown name or a wrong type stops
-here, with the choices listed, before anything is started.
+here, with the choices listed, before anything is started. A method may name sets of settings
+(presets); they are written out in full when a specification is made.
 """
 
 from __future__ import annotations
@@ -102,6 +103,31 @@ def dataset_word(word: str) -> str:
     return str(Path(word).absolute()) if Path(word).exists() else word
 
 
+def choose_preset(method: type[Any], preset: str | None, has_gpu: bool) -> str | None:
+    """The preset that was named, else the one the method has for a GPU where there is one."""
+    if preset is None:
+        return getattr(method, "gpu_preset", None) if has_gpu else None
+    presets = getattr(method, "presets", {})
+    if not presets:
+        raise BadInput(f"{_name(method)} has no presets: leave out preset {preset!r}")
+    if preset not in presets:
+        raise unknown(f"preset of {_name(method)}", preset, presets)
+    return preset
+
+
+def with_preset(
+    settings: Mapping[str, Any], method: type[Any], preset: str | None, has_gpu: bool
+) -> dict[str, Any]:
+    """Settings on top of those of a preset: what was said outright wins.
+
+    A specification holds the outcome and not the preset's name, so it says all by itself.
+    """
+    chosen = choose_preset(method, preset, has_gpu)
+    if chosen is None:
+        return dict(settings)
+    return {**method.presets[chosen], **settings}
+
+
 def parse_settings(pairs: Iterable[str], method: type) -> dict[str, Any]:
     """`name=value` words to a dict of the method's fields, each of its declared type."""
     settings: dict[str, Any] = {}
@@ -117,11 +143,15 @@ def check_settings(settings: Mapping[str, Any], method: type) -> dict[str, Any]:
     """Settings with every value as its field's type, or an error that names the choices."""
     hints = typing.get_type_hints(method)
     fields = {f.name: hints[f.name] for f in dataclasses.fields(method)}
-    label = f"setting of {getattr(method, 'name', method.__name__)}"
+    label = f"setting of {_name(method)}"
     for name in settings:
         if name not in fields:
             raise unknown(label, name, fields)
     return {name: _as_type(name, value, fields[name]) for name, value in settings.items()}
+
+
+def _name(method: type) -> str:
+    return str(getattr(method, "name", method.__name__))
 
 
 def _as_type(name: str, value: Any, wanted: Any) -> Any:

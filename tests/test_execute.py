@@ -4,17 +4,22 @@ import json
 import os
 import shutil
 import stat
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
+from dpray import methods
 from dpray.errors import BadInput, CannotResume, LedgerDamaged
 from dpray.evaluation.metrics import Source
-from dpray.execute import check, execute, read_result
+from dpray.execute import check, execute, read_result, share_of
+from dpray.methods.sgd import Sgd
+from dpray.pool import SerialPool
 from dpray.privacy.card import Card, verify
 from dpray.runs import open_folder
 from dpray.spec import RunSpec
+from dpray.world import World
 
 QUICK = {"features": "pixels", "batch_size": 400, "steps": 30, "lr": 2.0}
 
@@ -320,3 +325,54 @@ def test_a_run_id_is_used_once():
     with pytest.raises(BadInput, match="already"):
         execute(spec(seed=3), run_id="once")
     assert open_folder("once").read_spec().seed == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByClass(Sgd):
+    """Shares records out itself: a worker gets those of its own classes."""
+
+    def share(self, data, rank, size):
+        return replace(data, private=data.private[data.private.labels % size == rank])
+
+
+def test_a_method_may_say_which_records_a_rank_gets(tiny_data):
+    shares = [share_of(ByClass(), tiny_data, World(rank, 2)) for rank in range(2)]
+    assert [set(share.private.labels.tolist()) for share in shares] == [{0, 2}, {1}]
+    assert all(share.num_records == 60 for share in shares)
+    in_rows = share_of(Sgd(), tiny_data, World(0, 2))
+    assert set(in_rows.private.labels.tolist()) == {0, 1, 2}
+
+
+def test_a_run_asks_the_method_for_its_share(monkeypatch):
+    asked = []
+
+    class Asked(ByClass):
+        def share(self, data, rank, size):
+            asked.append((data.name, rank, size))
+            return super().share(data, rank, size)
+
+    monkeypatch.setitem(methods._TABLE, "asked", Asked)
+    execute(spec(method="asked", epsilon=None, settings={"model": "linear", "epochs": 1}))
+    assert asked == [("digits", 0, 1)]
+
+
+def test_processor_time_of_jobs_elsewhere_is_in_the_core_seconds(monkeypatch):
+    class Elsewhere(SerialPool):
+        """A pool whose jobs took a thousand seconds before this run and a hundred in it."""
+
+        def __init__(self):
+            super().__init__()
+            self.cpu_seconds = 1000.0
+
+        def map(self, *words, **named):
+            self.cpu_seconds += 100.0
+            return super().map(*words, **named)
+
+    class FansOut(Sgd):
+        def fit(self, data, run):
+            list(run.pool.map(lambda job, shared: job, [1]))
+            return super().fit(data, run)
+
+    monkeypatch.setitem(methods._TABLE, "fans-out", FansOut)
+    words = {"method": "fans-out", "epsilon": None, "settings": {"model": "linear", "epochs": 1}}
+    assert 100 < execute(spec(**words), pool=Elsewhere()).metric("core_seconds") < 200

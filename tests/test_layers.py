@@ -16,7 +16,7 @@ LAYERS = [
     {"tracking", "reporting"},
     {"execute"},
     {"runs", "methods", "evaluation"},
-    {"features", "averages"},
+    {"features", "averages", "stacks"},
     {"contract", "spec"},
     {"privacy", "models", "checkpoints"},
     {"data", "pool"},

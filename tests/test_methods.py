@@ -20,6 +20,14 @@ TINY = {
     "dp-moments": {"dimensions": 4, "components": 2},
     "dp-sgd": {"model": "linear", "features": "pixels", "batch_size": 20, "steps": 8},
     "dp-vae": {"latent": 2, "hidden": 8, "batch_size": 20, "epochs": 2, "micro_batch": 64},
+    "dp2-vae": {
+        "encoders": 6,
+        "latent": 2,
+        "hidden": 4,
+        "pretrain_steps": 2,
+        "subsets_per_step": 3,
+        "steps": 4,
+    },
     "sgd": {"model": "linear", "epochs": 2, "batch_size": 20},
 }
 PRIVATE = [name for name, kind in methods.table().items() if kind.private]
@@ -176,7 +184,7 @@ def test_dp_sgd_refuses_settings_that_make_no_sense(settings, words):
         methods.find("dp-sgd")(**settings).plan(1000)
 
 
-@pytest.mark.parametrize("name", ["dp-merf", "dp-moments", "dp-vae"])
+@pytest.mark.parametrize("name", ["dp-merf", "dp-moments", "dp-vae", "dp2-vae"])
 def test_a_synthesizer_of_one_class_is_refused_before_anything_is_paid(name, tiny_data):
     alone = dataclasses.replace(tiny_data, class_names=("a",))
     with pytest.raises(BadInput, match="one class"):

@@ -30,6 +30,14 @@ METHODS = {
         "batch_size": 20,
         "epochs": 1.0,
     },
+    "dp2-vae": {
+        "encoders": 6,
+        "latent": 2,
+        "hidden": 4,
+        "pretrain_steps": 2,
+        "subsets_per_step": 3,
+        "steps": 3,
+    },
 }
 
 

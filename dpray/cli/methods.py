@@ -1,17 +1,20 @@
-"""`dpray methods`: what can be run, and the settings of one method."""
+"""`dpray methods`: what can be run, and the settings and presets of one method."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from dpray.cli.output import print_table
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("methods", help="list the methods, or one method's settings")
+    parser = commands.add_parser(
+        "methods", help="list the methods, or one method's settings and presets"
+    )
     parser.add_argument("method", nargs="?", metavar="METHOD")
     parser.set_defaults(handler=_methods)
 
@@ -33,7 +36,23 @@ def _methods(args: argparse.Namespace) -> int:
         ("setting", "default", "type"),
         [(f.name, _default(f), _type(hints[f.name])) for f in dataclasses.fields(kind)],
     )
+    presets = getattr(kind, "presets", {})
+    if presets:
+        print()
+        on_gpu = getattr(kind, "gpu_preset", None)
+        print_table(
+            ("preset", "what it sets", "chosen by itself"),
+            [
+                (name, _words(settings), "where there is a GPU" if name == on_gpu else None)
+                for name, settings in presets.items()
+            ],
+        )
     return 0
+
+
+def _words(settings: Mapping[str, Any]) -> str:
+    """As one would give them to --set."""
+    return " ".join(f"{name}={value}" for name, value in settings.items()) or "the defaults"
 
 
 def _default(field: dataclasses.Field[Any]) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
+from dpray.cli import plan_subsets
 from dpray.cli.output import print_json, print_table, say
 from dpray.errors import BadInput, BudgetExceeded
 from dpray.privacy.accounting import Adjacency
@@ -16,6 +18,7 @@ examples:
   dpray plan --records 60000 --batch-size 256 --epochs 15 --noise-multiplier 1  the epsilon
   dpray plan --records 60000 --batch-size 256 --epsilon 1 --noise-multiplier 1  the most steps
   dpray plan --records 60000 --steps 3000 --epsilon 1 --noise-multiplier 1      the largest batch
+  dpray plan --subsets 2500 --epsilon 10             ways to draw subsets of the records
 
 Batches are Poisson samples; shuffled batches of a fixed size cost far more than this says.
 """
@@ -30,7 +33,7 @@ def add_parser(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--records", type=int, required=True, metavar="N")
+    parser.add_argument("--records", type=int, metavar="N", help="required without --subsets")
     parser.add_argument("--batch-size", type=float, metavar="B", help="expected size")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--steps", type=int, metavar="T")
@@ -45,20 +48,25 @@ def add_parser(commands: Any) -> None:
         help="which datasets are neighbours",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(handler=_plan)
+    plan_subsets.add_arguments(parser)
+    parser.set_defaults(handler=partial(_plan, parser))
 
 
-def _plan(args: argparse.Namespace) -> int:
+def _plan(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    if args.subsets is not None:
+        plan_subsets.check(args)
+        _check_delta(args)
+        return plan_subsets.show(args)
+    if args.records is None:
+        parser.error("the following arguments are required: --records")
+    plan_subsets.refuse_without_subsets(args)
     rate = _sample_rate(args)
     steps = args.steps
     if args.epochs is not None:
         if rate is None or not 0 < args.epochs < 1e6:
             raise BadInput("--epochs needs --batch-size, and must be above 0 and below a million")
         steps = max(1, round(args.epochs / rate))
-    if not 0 < args.delta < 1:
-        raise BadInput(f"delta {args.delta:g} is out of range: it must be between 0 and 1")
-    if args.delta > 1 / args.records:
-        say(f"warning: delta {args.delta:g} is above 1/N = {1 / args.records:.3g}")
+    _check_delta(args)
     adjacency = Adjacency(args.adjacency)
     plan = solve(
         delta=args.delta,
@@ -84,9 +92,23 @@ def _plan(args: argparse.Namespace) -> int:
     return 0
 
 
-def _sample_rate(args: argparse.Namespace) -> float | None:
+def _check_delta(args: argparse.Namespace) -> None:
+    if not 0 < args.delta < 1:
+        raise BadInput(f"delta {args.delta:g} is out of range: it must be between 0 and 1")
+    if args.records is None:
+        return
+    _check_records(args)
+    if args.delta > 1 / args.records:
+        say(f"warning: delta {args.delta:g} is above 1/N = {1 / args.records:.3g}")
+
+
+def _check_records(args: argparse.Namespace) -> None:
     if args.records < 1:
         raise BadInput(f"--records {args.records} is out of range: it must be at least 1")
+
+
+def _sample_rate(args: argparse.Namespace) -> float | None:
+    _check_records(args)
     if args.batch_size is None:
         return None
     if not 0 < args.batch_size <= args.records:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from dpray.api import Outcome, run_spec
 from dpray.cli.output import hush, print_json, say
@@ -14,7 +17,7 @@ from dpray.errors import BadInput
 from dpray.execute import Result, execute
 from dpray.progress import silent, terminal
 from dpray.runs import open_folder
-from dpray.spec import RunSpec, parse_settings
+from dpray.spec import RunSpec, choose_preset, parse_settings, with_preset
 
 _EPILOG = """\
 examples:
@@ -24,7 +27,7 @@ examples:
   dpray run dp-sgd --dataset mnist --epsilon 3 --workers 2 --address 10.0.0.5:6379
   dpray run sgd --dataset mnist                       (no privacy: the ceiling)
 
-`dpray methods` lists the methods, `dpray methods dp-sgd` its settings.
+`dpray methods` lists the methods, `dpray methods dp-sgd` its settings and presets.
 A run that was interrupted goes on with `dpray resume RUN_ID`.
 """
 
@@ -58,6 +61,15 @@ def add_parser(commands: Any) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="settings of the method",
+    )
+    parser.add_argument(
+        "--preset", metavar="NAME", help="settings of the method under a name; --set wins over them"
+    )
+    parser.add_argument(
+        "--encoders",
+        type=int,
+        metavar="K",
+        help="of dp2-vae: into how many subsets the records go, an encoder each",
     )
     parser.add_argument("--spec", type=Path, metavar="FILE", help="a run specification as JSON")
     parser.add_argument("--runs", type=int, default=1, metavar="N", help="repeat with N seeds")
@@ -122,7 +134,8 @@ def _spec(args: argparse.Namespace) -> RunSpec:
     from dpray import methods
 
     if args.spec is not None:
-        if args.method or args.dataset or args.epsilon or args.settings:
+        given = (args.method, args.dataset, args.epsilon, args.settings, args.preset, args.encoders)
+        if any(value not in (None, []) for value in given):
             raise BadInput("give --spec, or a method with its dataset and budget, not both")
         return RunSpec.read(args.spec)
     if args.method is None:
@@ -137,9 +150,30 @@ def _spec(args: argparse.Namespace) -> RunSpec:
         delta=args.delta,
         noise_multiplier=args.noise_multiplier,
         seed=args.seed,
-        settings=parse_settings(args.settings, method),
+        settings=_settings(args, method),
         insist=args.insist,
     )
+
+
+def _settings(args: argparse.Namespace, method: type) -> dict[str, Any]:
+    """What was said outright, on top of a preset."""
+    settings = parse_settings(args.settings, method)
+    if args.encoders is not None:
+        if "encoders" not in {field.name for field in dataclasses.fields(method)}:
+            raise BadInput(f"--encoders is for dp2-vae: {args.method} has no encoders to count")
+        if settings.setdefault("encoders", args.encoders) != args.encoders:
+            raise BadInput(
+                f"--encoders {args.encoders} and --set encoders={settings['encoders']} differ: "
+                "give one of them"
+            )
+    if args.gpus_per_worker is None:
+        has_gpu = torch.cuda.is_available()
+    else:
+        has_gpu = args.gpus_per_worker > 0
+    chosen = choose_preset(method, args.preset, has_gpu)
+    if args.preset is None and chosen is not None and not args.quiet:
+        say(f"note: preset {chosen}, since there is a GPU; --preset chooses another")
+    return with_preset(settings, method, args.preset, has_gpu)
 
 
 def _resume(args: argparse.Namespace) -> int:

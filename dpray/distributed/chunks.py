@@ -42,6 +42,7 @@ class ChunkResult:
     failure: Failure | None
     count: int
     seconds: float
+    cpu_seconds: float  # of all threads; without the start of the process
     attempt: int  # 0 unless the worker or node of an earlier attempt was lost
 
 
@@ -56,6 +57,7 @@ def run_chunk(
     if _limited_to != cpus:
         limit_threads(cpus)
         _limited_to = cpus
+    cpu_started = time.process_time()
     value = _unpacked(shared[0]) if shared else None
     started = time.perf_counter()
     results: list[Any] = []
@@ -70,7 +72,8 @@ def run_chunk(
     packed = cloudpickle.dumps(results, protocol=5)
     seconds = time.perf_counter() - started
     _free_gpu()
-    return ChunkResult(packed, failure, len(results), seconds, _attempt())
+    cpu_seconds = time.process_time() - cpu_started
+    return ChunkResult(packed, failure, len(results), seconds, cpu_seconds, _attempt())
 
 
 def unpack(chunk: ChunkResult) -> list[Any]:

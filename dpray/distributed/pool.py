@@ -3,31 +3,30 @@
 A bounded window of Ray tasks is under way at any time, so ten thousand jobs need no more memory
 than a few. Tiny jobs are sent several to a task. Ray runs again what a lost worker or node had
 in hand or had not delivered yet; an exception of the function itself is never tried again.
+Inside a Ray Train worker the pool lends that worker's processors to its tasks (`slots`).
 """
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from dpray.distributed.chunks import ChunkResult, Failure, run_chunk, unpack
+from dpray.distributed.chunks import ChunkResult, Failure, unpack
 from dpray.distributed.cluster import Cluster, connect
+from dpray.distributed.slots import ClusterSlots, LentSlots, Sent
 from dpray.errors import ClusterFailed, DprayError
-from dpray.pool import Job, Out
+from dpray.pool import Job, Out, SerialPool
 from dpray.progress import Bar, Progress, silent
 
 _TASKS_PER_SLOT = 4  # enough that no core waits for the driver, also with one slow job ahead
 _TINY_SECONDS = 0.05  # below this a job is shorter than some 50 times the cost of a Ray task
 _CHUNK_SECONDS = 0.1
 _CHUNK_LIMIT = 1024
-_STORE_SHARE = 0.25  # of the object store, for results under way
-_LOOK_AGAIN = 10.0  # seconds between two looks at what the cluster has
 
 
 class RemoteTraceback(Exception):
@@ -39,12 +38,6 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f"\n{self.text}"
-
-
-class _Sent(NamedTuple):
-    reference: ray.ObjectRef
-    first: int
-    jobs: int
 
 
 class _Sizes:
@@ -80,17 +73,22 @@ class _Sizes:
             size = min(size, int(self.max_bytes / (2 * self.slots * self.bytes)))
         return max(1, size)
 
-    def has_room(self, sent: deque[_Sent], unread_jobs: int) -> bool:
+    def has_room(self, sent: deque[Sent]) -> bool:
         window = self.window or _TASKS_PER_SLOT * self.slots
         if len(sent) >= window:
             return False
+        unread_jobs = sum(one.count for one in sent)
         full = self.max_bytes is not None and unread_jobs * self.bytes >= self.max_bytes
         return not sent or not full
 
 
 class RayPool:
     """Fans jobs out over a cluster. `window` bounds the Ray tasks sent and not yet read,
-    `max_bytes` their results in the object store (a quarter of it by default)."""
+    `max_bytes` their results in the object store (a quarter of it by default).
+
+    `lent_cpus` is for a pool inside a worker that holds so many processors: it lends them to its
+    tasks while it waits, and takes besides only what is free on the cluster.
+    """
 
     def __init__(
         self,
@@ -101,6 +99,7 @@ class RayPool:
         max_bytes: int | None = None,
         chunks: bool = True,
         wait: bool = False,
+        lent_cpus: float = 0,
     ) -> None:
         self.progress = progress
         self.cluster = cluster
@@ -108,6 +107,8 @@ class RayPool:
         self.max_bytes = max_bytes
         self.chunk_limit = _CHUNK_LIMIT if chunks else 1
         self.wait = wait  # for nodes that an autoscaler may add
+        self.lent_cpus = lent_cpus
+        self.cpu_seconds = 0.0
 
     def map(
         self,
@@ -119,35 +120,42 @@ class RayPool:
         gpus: float = 0,
         retries: int = 3,
         label: str = "tasks",
+        quiet: bool = False,
     ) -> Iterator[Out]:
         cluster = self.cluster or connect()
+        if self.lent_cpus and gpus:
+            # A GPU cannot be lent as processors are: a task that asks Ray for none sees none of
+            # its node's GPUs, or all of them. So this worker does such jobs itself, on its own.
+            serial = SerialPool(self.progress)
+            yield from serial.map(fn, jobs, shared=shared, label=label, quiet=quiet)
+            return
         total = len(jobs) if isinstance(jobs, Sized) else None
         sizes = _Sizes(self.window, self.max_bytes, self.chunk_limit, total)
-        task = ray.remote(run_chunk).options(
-            num_cpus=cpus, num_gpus=gpus, max_retries=retries, retry_exceptions=False, name=label
-        )
+        slots = self._slots(cluster, cpus, gpus, retries, label)
         reference = [] if shared is None else [ray.put(shared)]
         left, given, reruns = iter(jobs), 0, 0
-        sent: deque[_Sent] = deque()
-        looked = -_LOOK_AGAIN
-        with self.progress(label, total) as bar:
+        sent: deque[Sent] = deque()
+        with (silent if quiet else self.progress)(label, total) as bar:
             try:
                 while True:
-                    if time.monotonic() - looked > _LOOK_AGAIN:
-                        self._look(cluster, sizes, cpus, gpus)
-                        looked = time.monotonic()
-                    while sizes.has_room(sent, sum(one.jobs for one in sent)):
+                    slots.refresh(sent)
+                    sizes.slots, sizes.max_bytes = slots.count, self.max_bytes or slots.max_bytes
+                    while slots.has_room() and sizes.has_room(sent):
                         chunk = list(itertools.islice(left, sizes.next_chunk(given)))
                         if not chunk:
                             break
-                        new = task.remote(fn, chunk, reference, cpus)
-                        sent.append(_Sent(new, given, len(chunk)))
+                        new = Sent(fn, chunk, reference, given, len(chunk))
+                        slots.send(new)
+                        sent.append(new)
                         given += len(chunk)
                     if not sent:
                         return
-                    result = self._result(cluster, sent[0], bar, label, cpus, gpus)
+                    if not slots.wait(sent[0]):
+                        continue
+                    result = self._result(sent[0], bar, label)
                     first = sent.popleft().first
                     sizes.learn(result)
+                    self.cpu_seconds += result.cpu_seconds
                     if result.attempt:
                         reruns += 1
                         bar.note(f"{reruns} run again after a lost worker")
@@ -161,22 +169,16 @@ class RayPool:
                 for one in sent:
                     ray.cancel(one.reference, force=False)
 
-    def _look(self, cluster: Cluster, sizes: _Sizes, cpus: float, gpus: float) -> None:
-        cluster.require(workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, wait=self.wait)
-        has = cluster.resources()
-        sizes.slots = max(1, has.slots(cpus, gpus))
-        sizes.max_bytes = self.max_bytes or int(_STORE_SHARE * has.object_store) or None
+    def _slots(
+        self, cluster: Cluster, cpus: float, gpus: float, retries: int, label: str
+    ) -> ClusterSlots | LentSlots:
+        options = {"max_retries": retries, "retry_exceptions": False, "name": label}
+        if self.lent_cpus:
+            return LentSlots(self.lent_cpus, cpus, options=options)
+        return ClusterSlots(cluster, cpus, gpus, wait=self.wait, options=options)
 
-    def _result(
-        self, cluster: Cluster, one: _Sent, bar: Bar, label: str, cpus: float, gpus: float
-    ) -> ChunkResult:
-        """Waits for the task that is next in order, for as long as it can still be run."""
+    def _result(self, one: Sent, bar: Bar, label: str) -> ChunkResult:
         try:
-            while not ray.wait([one.reference], timeout=_LOOK_AGAIN)[0]:
-                # The only node that could run it may have left: say so instead of waiting on.
-                cluster.require(
-                    workers=1, cpus_per_worker=cpus, gpus_per_worker=gpus, wait=self.wait
-                )
             result: ChunkResult = ray.get(one.reference)
             return result
         except RayTaskError as error:
@@ -194,11 +196,11 @@ class RayPool:
             ) from error
 
 
-def _named(one: _Sent, label: str) -> str:
-    last = one.first + one.jobs - 1
+def _named(one: Sent, label: str) -> str:
+    last = one.first + one.count - 1
     return (
         f"job {one.first} of {label!r}"
-        if one.jobs == 1
+        if one.count == 1
         else f"jobs {one.first} to {last} of {label!r}"
     )
 

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 
 import ray
+from ray._private.state import available_resources_per_node
 
 _THREAD_VARIABLES = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
@@ -72,6 +73,20 @@ def measure() -> Resources:
         Node(has.get("CPU", 0.0), has.get("GPU", 0.0), int(has.get("memory", 0))) for has in alive
     )
     return Resources(machines, int(sum(has.get("object_store_memory", 0) for has in alive)))
+
+
+def measure_free() -> Resources:
+    """What nobody holds of every living node. Ray's count is some tenths of a second behind."""
+    free = available_resources_per_node().values()
+    machines = tuple(Node(has.get("CPU", 0.0), has.get("GPU", 0.0), 0) for has in free)
+    return Resources(machines, 0)
+
+
+def store_beside(cpus: float) -> int:
+    """Bytes of this node's object store that go with so many of its processors."""
+    here = ray.get_runtime_context().get_node_id()
+    has: dict[str, float] = next(n["Resources"] for n in ray.nodes() if n["NodeID"] == here)
+    return int(has.get("object_store_memory", 0) * min(1.0, cpus / max(has.get("CPU", 0), cpus)))
 
 
 def many(number: float, noun: str) -> str:

@@ -25,7 +25,8 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from dpray import errors
 from dpray.data.datasets import load
-from dpray.distributed.cluster import Cluster, connect
+from dpray.distributed.cluster import Cluster, connect, threads_per_worker
+from dpray.distributed.pool import RayPool
 from dpray.distributed.watch import FileProgress, watch
 from dpray.errors import BadInput, ClusterFailed, DprayError
 from dpray.execute import Result, check, execute, read_result
@@ -83,7 +84,7 @@ def train(
     config = {
         "spec": spec.to_json(),
         "run_id": run_id,
-        "threads": max(1, int(cpus)),
+        "cpus": cpus,
         "environment": _environment(),
         "test_key": test_key,
     }
@@ -169,9 +170,10 @@ def _environment() -> dict[str, str]:
 def _work(config: dict[str, Any]) -> None:
     """One worker, from the start or after a failure: `execute`, in its process group."""
     os.environ.update(config["environment"])
-    torch.set_num_threads(config["threads"])
+    torch.set_num_threads(threads_per_worker(config["cpus"]))
     world = current_world()
     folder = RunFolder(runs_folder() / config["run_id"])
+    progress: Progress = FileProgress(folder) if world.is_first else silent
     if world.from_first(lambda: _failure_file(folder).exists()):
         return  # refused on purpose: trying again would be refused again
     resume = world.from_first(lambda: (folder.path / "spec.json").exists())
@@ -180,7 +182,9 @@ def _work(config: dict[str, Any]) -> None:
             RunSpec.from_json(config["spec"]),
             run_id=config["run_id"],
             resume=resume,
-            progress=FileProgress(folder) if world.is_first else silent,
+            # Every rank fans out: it lends its own processors while it waits for the results.
+            pool=RayPool(progress, lent_cpus=config["cpus"]),
+            progress=progress,
             say=FileProgress(folder).say if world.is_first else lambda text: None,
             test_key=config["test_key"],
         )

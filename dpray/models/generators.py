@@ -6,6 +6,8 @@ same seed gives the same images on every device. Shapes: N labels, C channels, H
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,31 +21,66 @@ def normals(rng: torch.Generator, *size: int, like: Tensor) -> Tensor:
     return torch.randn(*size, generator=rng).to(like.device)
 
 
+def one_hot(labels: Tensor, num_classes: int, *, like: Tensor) -> Tensor:
+    """What `F.one_hot` gives, but also under `torch.func.vmap`, in the type of `like`."""
+    return F.embedding(labels, torch.eye(num_classes, device=like.device, dtype=like.dtype))
+
+
 class ConditionalDecoder(nn.Module):
     """The decoder of a conditional VAE: a latent from the prior and a label to an image.
 
     Two linear layers, as in seed 0's VAE (20-400-784). The label enters as a one-hot vector times
     `label_scale`: louder than one latent, so that the latents need not tell the classes apart.
+    With a `grain` g above 1 the layers give every g-th logit of a row and of a column, and a fixed
+    bilinear map the rest: fewer parameters, so less noise where they are trained under privacy.
     """
 
     def __init__(
-        self, shape: Shape, num_classes: int, latent: int, hidden: int, label_scale: float = 1.0
+        self,
+        shape: Shape,
+        num_classes: int,
+        latent: int,
+        hidden: int,
+        label_scale: float = 1.0,
+        grain: int = 1,
     ) -> None:
         super().__init__()
-        self.shape: Shape = (shape[0], shape[1], shape[2])
+        channels, height, width = shape
+        if not 1 <= grain <= min(height, width):
+            raise BadInput(
+                f"a grain of {grain} does not fit images of {height}x{width}; "
+                f"choose from 1 to {min(height, width)}"
+            )
+        self.shape: Shape = (channels, height, width)
         self.num_classes, self.latent, self.label_scale = num_classes, latent, label_scale
+        self.grain = grain
+        self.coarse: Shape = (channels, -(-height // grain), -(-width // grain))
+        # No buffers: they are public, follow from the shape, and belong in no release.
+        self.rows = _bilinear(self.coarse[1], height)
+        self.columns = _bilinear(self.coarse[2], width)
         self.inner = nn.Linear(latent + num_classes, hidden)
-        self.outer = nn.Linear(hidden, shape[0] * shape[1] * shape[2])
+        self.outer = nn.Linear(hidden, math.prod(self.coarse))
 
     def logits(self, latents: Tensor, labels: Tensor) -> Tensor:
         """(N, C*H*W) before the sigmoid, which the loss takes care of."""
-        words = self.label_scale * F.one_hot(labels, self.num_classes).to(latents)
-        return self.outer(F.relu(self.inner(torch.cat([latents, words], 1))))
+        words = self.label_scale * one_hot(labels, self.num_classes, like=latents)
+        logits = self.outer(F.relu(self.inner(torch.cat([latents, words], 1))))
+        return logits if self.grain == 1 else self._enlarged(logits)
+
+    def _enlarged(self, logits: Tensor) -> Tensor:
+        # Two matrix products: several times faster on a processor than F.interpolate.
+        maps = logits.reshape(-1, *self.coarse[1:]) @ self.columns.to(logits)
+        return (self.rows.T.to(logits) @ maps).reshape(-1, math.prod(self.shape))
 
     def forward(self, labels: Tensor, rng: torch.Generator) -> Tensor:
         labels = labels.to(self.outer.weight.device)
         latents = normals(rng, len(labels), self.latent, like=self.outer.weight)
         return self.logits(latents, labels).sigmoid().reshape(-1, *self.shape)
+
+
+def _bilinear(coarse: int, size: int) -> Tensor:
+    """(coarse, size): what a row of `coarse` pixels is multiplied with to be enlarged to `size`."""
+    return F.interpolate(torch.eye(coarse)[None], size=size, mode="linear")[0]
 
 
 class ClassDecoder(nn.Module):

@@ -11,23 +11,30 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
 import dp_accounting as dp
-from dp_accounting.pld import PLDAccountant
+import numpy as np
 from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
 
 from dpray.errors import BadInput
+from dpray.privacy.subsets import (
+    SubsetAwareAccountant,
+    SubsetsDpEvent,
+    gaussian_profile,
+    rdp_stand_in,
+)
 
 LARGEST_SENSIBLE_EPSILON = 20.0
 # Of a typical privacy loss. Beyond it the distribution of the loss takes gigabytes to say that
 # there is no privacy. RDP is no guide to that: where noise is low it reads a thousand times high.
 _LARGEST_FOR_PLD = 1e5
+_LARGEST_FOR_SUBSETS = 1e9  # whose grid grows with the loss, down to where rounding errors show
+_MOST_GRID_POINTS = 5e5  # of a step that draws subsets, and of the profile an audit asks for
 
 # dp_accounting warns for every Renyi order it leaves out; fewer orders only loosen a bound.
 logging.getLogger("absl").setLevel(logging.ERROR)
@@ -93,7 +100,8 @@ def cost_of(
 
     Guarantee: an upper bound on epsilon of the adaptive composition of the events under
     `adjacency`. A Gaussian's noise multiplier is always noise over the add-or-remove-one
-    sensitivity; for replace-one the shift is doubled here and nowhere else.
+    sensitivity; for replace-one the shift is doubled here and nowhere else. A `SubsetsDpEvent`
+    has its doubled shift already and costs the same under both.
     """
     kept = tuple(event for event in events if not isinstance(event, dp.NoOpDpEvent))
     if not kept:
@@ -121,6 +129,10 @@ def _cost(_key: str, hashable: _Hashable, delta: float, adjacency: Adjacency, co
     exact = _exact_gaussian(event, delta, adjacency)
     if coarse and exact is not None:
         return Cost(pld=None, rdp=None, exact=exact)  # nothing can be lower
+    if _draws_subsets(event):
+        pld = _refined_pld(event, delta, adjacency, exact, coarse)
+        quick = coarse and pld is not None
+        return Cost(pld=pld, rdp=None if quick else _rdp(event, delta, adjacency), exact=exact)
     rdp = _rdp(event, delta, adjacency)
     if rdp is not None and math.isinf(rdp) and _holds_no_noise(event):
         return Cost(pld=math.inf, rdp=math.inf, exact=None)
@@ -135,12 +147,23 @@ def _cost(_key: str, hashable: _Hashable, delta: float, adjacency: Adjacency, co
     return Cost(pld=pld, rdp=rdp, exact=exact)
 
 
-def _holds_no_noise(event: dp.DpEvent) -> bool:
+def _leaves(event: dp.DpEvent) -> Iterator[dp.DpEvent]:
+    """The single events that a composed, repeated or sampled one is made of."""
     if isinstance(event, dp.ComposedDpEvent):
-        return any(_holds_no_noise(e) for e in event.events)
-    if isinstance(event, dp.SelfComposedDpEvent | dp.PoissonSampledDpEvent):
-        return _holds_no_noise(event.event)
-    return isinstance(event, dp.NonPrivateDpEvent)
+        for inner in event.events:
+            yield from _leaves(inner)
+    elif isinstance(event, dp.SelfComposedDpEvent | dp.PoissonSampledDpEvent):
+        yield from _leaves(event.event)
+    else:
+        yield event
+
+
+def _holds_no_noise(event: dp.DpEvent) -> bool:
+    return any(isinstance(leaf, dp.NonPrivateDpEvent) for leaf in _leaves(event))
+
+
+def _draws_subsets(event: dp.DpEvent) -> bool:
+    return any(isinstance(leaf, SubsetsDpEvent) for leaf in _leaves(event))
 
 
 def _losses(event: dp.DpEvent) -> tuple[float, float]:
@@ -149,6 +172,14 @@ def _losses(event: dp.DpEvent) -> tuple[float, float]:
         case dp.GaussianDpEvent(noise_multiplier=noise):
             loss = 0.5 / max(noise, 1e-100) ** 2
             return loss, loss
+        case SubsetsDpEvent(sample_rate=rate, shift=shift):
+            loss = 0.5 * min(shift, 1e100) ** 2
+            # Draws that are hidden also hide the loss: by the chi-squared divergence, about.
+            hidden = {
+                "one-of-k": rate**2 * math.expm1(min(shift**2, 500.0)) / 2,
+                "poisson": rate**2 * math.expm1(min(shift**2 / 4, 500.0)) * 2,
+            }
+            return min(rate * loss, hidden.get(event.sampling, math.inf)), loss
         case dp.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
             mean, largest = _losses(inner)
             return rate * mean, largest
@@ -171,8 +202,28 @@ def _grid_step(estimate: float | None) -> float:
     return 1e-1
 
 
+def _refined_pld(
+    event: dp.DpEvent, delta: float, adjacency: Adjacency, exact: float | None, coarse: bool
+) -> float | None:
+    """PLD where subsets are drawn: no Renyi bound foretells epsilon, so the first result does."""
+    mean, largest = _losses(event)
+    loss = max(mean, largest)
+    if loss > _LARGEST_FOR_SUBSETS:
+        return None
+    likely = exact or loss + 2 * math.sqrt(loss * -math.log(delta))
+    factor = 10 if coarse else 1
+    # A draw that hardly ever happens may cost next to nothing and yet have a huge loss to store.
+    finest = max(largest + 10 * math.sqrt(2 * largest), 5 * mean) / _MOST_GRID_POINTS * factor
+    step = max(_grid_step(likely) * factor, finest)
+    best = _pld(event, delta, adjacency, step)
+    while best and (finer := max(_grid_step(best) * factor, finest)) < step:
+        step, again = finer, _pld(event, delta, adjacency, finer)
+        best = best if again is None else min(best, again)
+    return best
+
+
 def _pld(event: dp.DpEvent, delta: float, adjacency: Adjacency, step: float) -> float | None:
-    accountant = PLDAccountant(_RELATIONS[adjacency], value_discretization_interval=step)
+    accountant = SubsetAwareAccountant(_RELATIONS[adjacency], value_discretization_interval=step)
     if not accountant.supports(event):
         return None
     try:
@@ -188,62 +239,70 @@ def _or_infinite(value: float) -> float:
 
 
 def _rdp(event: dp.DpEvent, delta: float, adjacency: Adjacency) -> float | None:
-    accountant = RdpAccountant(neighboring_relation=_RELATIONS[adjacency])
-    if adjacency is Adjacency.REPLACE:
+    draws_subsets, replace = _draws_subsets(event), adjacency is Adjacency.REPLACE
+    if replace or draws_subsets:
         # RDP takes noise over sensitivity as given, where PLD doubles the shift by itself.
         try:
-            event = _with_halved_noise(event)
+            event = _as_given_to_rdp(event, 2 if replace else 1)
         except TypeError:
             return None
+    # It knows one of K subsets under replace-one alone. Gaussians cost it the same under both;
+    # a Poisson sample beside it is then not supported.
+    relation = _RELATIONS[Adjacency.REPLACE if draws_subsets else adjacency]
+    accountant = RdpAccountant(neighboring_relation=relation)
     if not accountant.supports(event):
         return None
     accountant.compose(event)
     return _or_infinite(accountant.get_epsilon(delta))
 
 
-def _with_halved_noise(event: dp.DpEvent) -> dp.DpEvent:
+def _as_given_to_rdp(event: dp.DpEvent, doubling: int) -> dp.DpEvent:
+    """The event with noise over the distance of neighbours, who are `doubling` apart."""
     match event:
+        case SubsetsDpEvent():
+            return rdp_stand_in(event)  # which has twice the distance under either adjacency
         case dp.GaussianDpEvent(noise_multiplier=noise):
-            return dp.GaussianDpEvent(noise / 2)
+            return dp.GaussianDpEvent(noise / doubling)
         case dp.SelfComposedDpEvent(event=inner, count=count):
-            return dp.SelfComposedDpEvent(_with_halved_noise(inner), count)
+            return dp.SelfComposedDpEvent(_as_given_to_rdp(inner, doubling), count)
         case dp.ComposedDpEvent(events=inner):
-            return dp.ComposedDpEvent([_with_halved_noise(e) for e in inner])
+            return dp.ComposedDpEvent([_as_given_to_rdp(e, doubling) for e in inner])
         case dp.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
-            return dp.PoissonSampledDpEvent(rate, _with_halved_noise(inner))
+            return dp.PoissonSampledDpEvent(rate, _as_given_to_rdp(inner, doubling))
         case dp.SampledWithoutReplacementDpEvent(
             source_dataset_size=size, sample_size=count, event=inner
-        ):
-            return dp.SampledWithoutReplacementDpEvent(size, count, _with_halved_noise(inner))
-    raise TypeError(f"no rule for replace-one neighbours of {event!r}")
+        ) if doubling == 2:
+            inner = _as_given_to_rdp(inner, doubling)
+            return dp.SampledWithoutReplacementDpEvent(size, count, inner)
+    raise TypeError(f"no rule for the neighbours of {event!r}")
 
 
-def _gaussian_precision(event: dp.DpEvent) -> float | None:
-    """The sum of 1 / noise^2 where the event is unsampled Gaussians throughout."""
+def _squared_shift(event: dp.DpEvent, doubling: int) -> float | None:
+    """How far apart neighbours are where the event is unsampled Gaussians throughout."""
     match event:
         case dp.GaussianDpEvent(noise_multiplier=noise):
-            return math.inf if noise < 1e-100 else noise**-2
+            return math.inf if noise < 1e-100 else doubling**2 * noise**-2
+        case SubsetsDpEvent(sampling="every", shift=shift):
+            return math.inf if shift > 1e100 else shift**2
         case dp.SelfComposedDpEvent(event=inner, count=count):
-            precision = _gaussian_precision(inner)
-            return None if precision is None else count * precision
+            squared = _squared_shift(inner, doubling)
+            return None if squared is None else count * squared
         case dp.ComposedDpEvent(events=inner):
-            parts = [_gaussian_precision(e) for e in inner]
+            parts = [_squared_shift(e, doubling) for e in inner]
             return None if None in parts else sum(p for p in parts if p is not None)
     return None
 
 
 def gaussian_delta(epsilon: float, shift: float) -> float:
     """Delta of two unit Gaussians `shift` apart (Balle and Wang 2018, theorem 8)."""
-    upper = ndtr(shift / 2 - epsilon / shift)
-    lower = math.exp(min(epsilon + log_ndtr(-shift / 2 - epsilon / shift), 0.0))
-    return float(upper - lower)
+    return float(gaussian_profile(np.asarray(epsilon), shift))
 
 
 def _exact_gaussian(event: dp.DpEvent, delta: float, adjacency: Adjacency) -> float | None:
-    precision = _gaussian_precision(event)
-    if precision is None:
+    squared = _squared_shift(event, 2 if adjacency is Adjacency.REPLACE else 1)
+    if squared is None:
         return None
-    shift = math.sqrt(precision) * (2 if adjacency is Adjacency.REPLACE else 1)
+    shift = math.sqrt(squared)
     if math.isinf(shift):
         return math.inf
     if gaussian_delta(0.0, shift) <= delta:
@@ -261,7 +320,9 @@ def delta_of(
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
 ) -> list[float]:
     """The privacy profile: delta at each epsilon, by PLD. What an audit tests a run against."""
-    accountant = PLDAccountant(_RELATIONS[adjacency], value_discretization_interval=1e-3)
+    largest = max((max(_losses(event)) for event in events), default=0.0)
+    step = max(1e-3, largest / _MOST_GRID_POINTS)
+    accountant = SubsetAwareAccountant(_RELATIONS[adjacency], value_discretization_interval=step)
     for event in events:
         accountant.compose(event)
     return [float(accountant.get_delta(epsilon)) for epsilon in epsilons]

@@ -22,9 +22,12 @@ class PublishedFigure:
     accuracy: float  # a share, of the test set
     noise_multiplier: float | None = None
     epsilon: float | None = None  # None: the source states none
+    others: str = ""  # further figures of the same row, in words
 
     def __str__(self) -> str:
         text = f"{100 * self.accuracy:.1f}"
+        if self.others:
+            text += f" ({self.others})"
         if self.noise_multiplier is not None:
             text += f" at noise {self.noise_multiplier:g}"
         if self.epsilon is not None:

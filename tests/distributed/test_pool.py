@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import lent_jobs
 import numpy as np
 import pool_jobs
 import pytest
@@ -231,3 +232,32 @@ def test_a_node_removed_during_a_fan_out_costs_only_what_it_had_in_hand(
     assert set(counts) == set(range(jobs))
     assert lost <= again and len(again) <= window
     assert all(job >= read for job in again) and max(counts.values()) == 2
+
+
+def test_a_worker_that_lends_its_processor_also_uses_free_ones_of_other_nodes(
+    nodes: ManyNodes,
+) -> None:
+    holder = lent_jobs.hold(cpus=1)
+    second = nodes.add_node(num_cpus=2, object_store_memory=80 * 2**20)
+    spans = ray.get(holder.map.remote(lent_jobs.place, range(60), lent_cpus=1, shared=0.2)).results
+    at_once = [[node for s, e, node in spans if s <= then < e] for then, _, _ in spans]
+    assert max(map(len, at_once)) == 3
+    assert max(there.count(second.node_id) for there in at_once) == 2
+    assert max(there.count(nodes.head_node.node_id) for there in at_once) == 1
+
+
+def test_what_a_lost_node_had_in_hand_is_done_with_lent_processors(
+    nodes: ManyNodes, tmp_path: Path
+) -> None:
+    """No processor is left that Ray could give: those tasks would wait for ever."""
+    holder, jobs = lent_jobs.hold(cpus=1, patience=0.5), 60
+    second = nodes.add_node(num_cpus=2, object_store_memory=80 * 2**20)
+    mapped = holder.map.remote(pool_jobs.logged, range(jobs), lent_cpus=1, shared=str(tmp_path))
+    deadline = time.monotonic() + 60
+    while second.node_id not in (log.read_text() if (log := tmp_path / "runs").exists() else ""):
+        assert time.monotonic() < deadline, "the second node was never used"
+        time.sleep(0.1)
+    nodes.remove_node(second, allow_graceful=False)
+    results = ray.get(mapped, timeout=120).results
+    assert [job for job, _ in results] == list(range(jobs))
+    assert all(data == np.random.default_rng(job).bytes(200_000) for job, data in results)

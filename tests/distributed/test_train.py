@@ -9,9 +9,11 @@ import threading
 import time
 from pathlib import Path
 
+import fans_out
 import pytest
 import torch
 
+from dpray import methods
 from dpray.distributed import cluster
 from dpray.distributed.train import Where, train
 from dpray.errors import BadInput, CannotResume, ClusterFailed
@@ -128,6 +130,17 @@ def test_a_killed_driver_is_resumed_to_the_same_weights(no_ray, many_checkpoints
     result = train(spec(LONG), Where(workers=1), run_id="orphan", resume=True)
     assert same_weights(result, undisturbed)
     assert folder.ledger.read_bytes() == charged
+
+
+def test_every_rank_lends_its_processor_to_its_jobs_and_their_time_is_counted(
+    local_ray, monkeypatch
+):
+    """The ranks hold all that there is: a pool that asked Ray for more would wait for ever."""
+    monkeypatch.setitem(methods._TABLE, "fans-out", fans_out.FansOut)
+    monkeypatch.setattr("dpray.distributed.train._work", fans_out.work)
+    result = train(spec({}, method="fans-out", epsilon=None), Where(workers=2))
+    assert result.card.sampling == f"{2 * fans_out.JOBS} jobs, 10 classes, 2 ranks"
+    assert 2 * fans_out.JOBS * fans_out.SECONDS < result.metric("core_seconds") < 20
 
 
 def test_more_workers_or_gpus_than_there_are_is_one_line_and_charges_nothing(local_ray):

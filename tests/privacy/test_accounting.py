@@ -6,8 +6,9 @@ import dp_accounting as dp
 import pytest
 
 from dpray.errors import BadInput
-from dpray.privacy.accounting import Adjacency, Budget, cost_of, prv_epsilon
+from dpray.privacy.accounting import Adjacency, Budget, cost_of, delta_of, prv_epsilon
 from dpray.privacy.queries import PoissonGradients
+from dpray.privacy.subsets import SubsetsDpEvent
 
 
 def poisson(rate: float, noise: float, steps: int) -> dp.DpEvent:
@@ -131,3 +132,38 @@ def test_a_gaussian_with_hardly_any_noise_is_costed_at_once():
     cost = cost_of([event], 1e-5)
     assert cost.pld is None
     assert 5e7 < cost.epsilon < 6e7
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "one-of-k", "every", "revealed"])
+def test_a_coarse_bound_on_subsets_is_never_below_the_fine_one(sampling):
+    for noise, steps in ((3.0, 20), (1.0, 200)):
+        one = SubsetsDpEvent(sampling, 1.0 if sampling == "every" else 0.05, noise, 1)
+        event = dp.SelfComposedDpEvent(one, steps)
+        fine, coarse = cost_of([event], 1e-5), cost_of([event], 1e-5, coarse=True)
+        assert fine.epsilon <= coarse.epsilon < 1.2 * fine.epsilon
+
+
+def test_events_that_differ_in_one_number_are_not_taken_for_each_other():
+    """Costs are kept by what an event says of itself."""
+    events = [
+        SubsetsDpEvent("poisson", 0.1, 2.0, 1),
+        SubsetsDpEvent("one-of-k", 0.1, 2.0, 1),
+        SubsetsDpEvent("revealed", 0.1, 2.0, 1),
+        SubsetsDpEvent("poisson", 0.1 + 1e-9, 2.0, 1),
+        SubsetsDpEvent("poisson", 0.1, 2.0 + 1e-9, 1),
+        SubsetsDpEvent("poisson", 0.1, 2.0, 2),
+    ]
+    assert len({cost_of([event], 1e-5, coarse=True).epsilon for event in events}) == len(events)
+
+
+def test_a_sample_of_records_from_drawn_subsets_has_no_bound():
+    event = dp.PoissonSampledDpEvent(0.1, SubsetsDpEvent("every", 1.0, 5.0, 1))
+    assert math.isinf(cost_of([event], 1e-5).epsilon)
+
+
+def test_the_profile_of_hardly_any_noise_is_found_at_once():
+    """Its privacy loss distribution on a fine grid would take all the memory there is."""
+    for event in (dp.GaussianDpEvent(1e-3), SubsetsDpEvent("revealed", 0.5, 1e-3, 1)):
+        assert delta_of([event], [1.0])[0] == pytest.approx(
+            1.0 if isinstance(event, dp.GaussianDpEvent) else 0.5, abs=1e-6
+        )

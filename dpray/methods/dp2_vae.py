@@ -1,0 +1,292 @@
+"""DP2-VAE: an encoder for every subset of the records, one decoder trained on noisy gradients.
+
+After Jiang et al. 2022 (arXiv 2208.03409). Records go to subsets by a keyed hash of their id. Stage
+1 trains an encoder for each subset. Stage 2 trains a fresh decoder on noisy sums of subset
+gradients, each clipped as a whole, and releases that alone. Drawing subsets amplifies privacy only
+where no encoder remembers the draws: `encoder_state` decides that, and the event follows from it.
+Private data are touched by the encoders and in `noisy_subset_mean`, after everything is paid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from dpray.averages import move_average
+from dpray.checkpoints import Checkpoint, pack, unpack
+from dpray.contract import Run, Synthesizer, refuse_one_class
+from dpray.data.records import TrainingData
+from dpray.data.splits import partition
+from dpray.errors import BadInput
+from dpray.methods import register
+from dpray.privacy.queries import PaidQuery
+from dpray.privacy.subset_queries import SubsetSums
+from dpray.privacy.subset_sums import noisy_subset_mean
+from dpray.stacks.contributions import Objective, decoder_gradients
+from dpray.stacks.encoders import pretrain
+from dpray.stacks.reading import Chunks
+from dpray.stacks.recipes import EncoderSettings, Recipe, conv_recipe, mlp_recipe
+from dpray.stacks.refresh import RefreshSettings
+from dpray.stacks.states import STATES, Ephemeral, Frozen, Latents, Scheduled
+from dpray.stacks.subsets import Subsets
+from dpray.stacks.versions import EncoderVersions
+
+_SALT = "dp2-vae subsets"
+_QUERY = "dp2-vae"
+
+
+@register("dp2-vae")
+@dataclass(frozen=True, kw_only=True)
+class DP2Vae:
+    private: ClassVar[bool] = True
+    summary: ClassVar[str] = "decoder trained on noisy gradients of subsets, an encoder for each"
+    paper: ClassVar[str] = "Jiang et al. 2022"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "laptop": {},
+        # The paper's networks, 16 GB of encoders. It states neither steps nor learning rates.
+        "paper": {"network": "conv", "hidden": 512, "pretrain_lr": 1e-3, "lr": 1e-3},
+    }
+    gpu_preset: ClassVar[str] = "paper"
+
+    encoders: int = 2500  # K: the number of subsets
+    network: Literal["mlp", "conv"] = "mlp"
+    latent: int = 8
+    hidden: int = 64  # units of the inner layers, or channels of the widest convolution
+    grain: int = 2  # mlp: pixels a side that an output covers; fewer outputs take in less noise
+    label_scale: float = 5.0  # mlp: of the one-hot label beside unit latents
+    kl_weight: float = 1.5
+    # Stage 1. Without steps the encoders stay as they were initialised.
+    pretrain_steps: int = 100
+    pretrain_lr: float = 4e-3
+    pretrain_clip: float = 1.0
+    subset_batch: int = 64  # records of a subset a step; a subset with fewer is taken whole
+    # All encoders start from the same public weights, and the decoder from those of their
+    # decoders: so their latents mean the same. The paper does not say.
+    shared_start: bool = True
+    # Stage 2
+    sampling: Literal["poisson", "one-of-k", "all-subsets"] = "poisson"
+    encoder_state: Literal["ephemeral", "scheduled", "frozen", "selected"] = "ephemeral"
+    subsets_per_step: float | None = None  # expected; by default a tenth of them
+    steps: int | None = None
+    clip_norm: float = 1.0  # of the contribution of a whole subset
+    lr: float = 5e-3  # of Adam, at first; it falls to nothing over the steps
+    averaging: float = 0.98
+    adapt_steps: int = 1  # ephemeral and selected: of a drawn encoder, against the decoder
+    adapt_lr: float = 2e-3
+    refreshes: int = 5  # scheduled: how often all encoders are brought up to the decoder
+    refresh_steps: int = 10  # scheduled: of every encoder then
+    chunk: int = 50  # subsets in memory at once
+
+    def check(self, data: TrainingData) -> None:
+        refuse_one_class(data)
+        if not 2 <= self.encoders <= data.num_records:
+            raise BadInput(
+                f"{self.encoders} encoders for {data.num_records} records of {data.name}: each "
+                "needs a subset of its own, so at least 2 and no more than there are records"
+            )
+        whole = ("latent", "hidden", "grain", "subset_batch", "adapt_steps", "refreshes")
+        for name in (*whole, "refresh_steps", "chunk"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
+        above = ("label_scale", "pretrain_lr", "pretrain_clip", "clip_norm", "lr", "adapt_lr")
+        for name in above:
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
+        if self.pretrain_steps < 0 or (self.steps is not None and self.steps < 1):
+            raise BadInput("pretrain_steps must be at least 0, and steps at least 1")
+        if not 0 <= self.averaging < 1 or not 0 <= self.kl_weight < math.inf:
+            raise BadInput("averaging must be at least 0 and below 1, kl_weight at least 0")
+        self.query(1.0)  # refuses draws that do not fit together
+        self._recipe(data).build(0)  # and a network that does not fit the images
+
+    def share(self, data: TrainingData, rank: int, size: int) -> TrainingData:
+        """Whole subsets, dealt out in turn: a subset's contribution is made by one rank."""
+        if size == 1:
+            return data
+        mine = partition(data.private.ids, self.encoders, _SALT) % size == rank
+        return replace(data, private=data.private[mine])
+
+    def query(self, noise_multiplier: float) -> SubsetSums:
+        """What stage 2 asks, at a noise level. Which event that is, the encoders' state says."""
+        usual = {
+            "poisson": (max(1.0, self.encoders / 10), 300),
+            "one-of-k": (1, 20_000),
+            "all-subsets": (self.encoders, 60),
+        }
+        subsets_per_step, steps = usual[self.sampling]
+        return SubsetSums(
+            name=_QUERY,
+            num_subsets=self.encoders,
+            sampling=self.sampling,
+            subsets_per_step=self.subsets_per_step or subsets_per_step,
+            steps=self.steps or steps,
+            clip_norm=self.clip_norm,
+            noise_multiplier=noise_multiplier,
+            remembers_draws=STATES[self.encoder_state].remembers_draws,
+            vectors_per_draw=1,
+        )
+
+    def fit(self, data: TrainingData, run: Run) -> Synthesizer:
+        recipe = self._recipe(data)
+        query = run.world.from_first(lambda: self._calibrated(run))
+        paid = run.ledger.pay(query)  # from here on private data may be read
+        run.facts.update(query.facts())
+        subsets = Subsets(
+            data.private, partition(data.private.ids, self.encoders, _SALT), self.encoders
+        )
+        # Fresh, but from the public weights that all decoders of stage 1 started from.
+        decoder, average = (recipe.build(run.seed).decoder.to(run.device) for _ in range(2))
+        self._train(decoder, average, subsets, recipe, data.fingerprint, run, paid)
+        return Synthesizer(
+            model=recipe.decoder,
+            arguments=recipe.decoder_arguments,
+            module=average.eval(),
+            class_names=data.class_names,
+            shape=data.shape,
+        )
+
+    def _recipe(self, data: TrainingData) -> Recipe:
+        shape, classes = data.shape, data.num_classes
+        if self.network == "mlp":
+            return mlp_recipe(
+                shape, classes, self.latent, self.hidden, self.label_scale, self.grain
+            )
+        # The paper's: two convolutions for 28 pixels a side, three for larger images.
+        halvings = 2 if max(shape[1:]) <= 32 else 3
+        return conv_recipe(
+            shape, classes, self.latent, [max(1, self.hidden >> i) for i in range(halvings)]
+        )
+
+    def _calibrated(self, run: Run) -> SubsetSums:
+        if run.noise_multiplier is not None:
+            return self.query(run.noise_multiplier)
+        return run.ledger.calibrate(self.query)
+
+    def _train(
+        self,
+        decoder: nn.Module,
+        average: nn.Module,
+        subsets: Subsets,
+        recipe: Recipe,
+        fingerprint: str,
+        run: Run,
+        paid: PaidQuery[SubsetSums],
+    ) -> None:
+        query = paid.query
+        optimizer = torch.optim.Adam(decoder.parameters(), lr=self.lr)
+        modules = {"decoder": decoder, "average": average}
+        checkpoint = run.checkpoints.latest("train", ledger_heads=run.ledger.heads)
+        first = 0
+        if checkpoint is not None:
+            unpack(checkpoint.tensors, modules, optimizer)
+            first = checkpoint.step
+
+        def save(step: int) -> None:
+            tensors = pack(modules, optimizer)
+            run.checkpoints.save("train", Checkpoint(step, tensors, run.ledger.head))
+
+        settings = self._encoder_settings(recipe, run)
+        versions = EncoderVersions(
+            run.workdir / "encoders", made_by=settings.digest(fingerprint), say=run.checkpoints.say
+        )
+        # Later on, encoders that changed meanwhile cannot be made again from their start.
+        if first == 0 or (first < query.steps and not STATES[self.encoder_state].changes_encoders):
+            mine = torch.arange(run.world.rank, self.encoders, run.world.size)
+            pretrain(
+                subsets, versions.at(0), run.pool, settings, numbers=mine, progress=run.progress
+            )
+        latents = Latents(run.key, self.latent, run.device)
+        state = self._state(subsets, versions, recipe, run, latents)
+        state.start(first)
+        run.world.barrier()  # nobody writes while another still clears away
+        chunks = Chunks(query, subsets, state, latents, run.key, self.chunk)
+        objective = Objective(recipe.build(run.seed).to(run.device), self.kl_weight)
+        # Views: the optimiser moves what they show.
+        weights = {name: p.detach() for name, p in decoder.named_parameters()}
+        with run.progress("decoder", query.steps) as bar:
+            bar.advance(first)
+            bar.note(f"epsilon {run.ledger.epsilon:.3g} charged, delta {run.ledger.budget.delta:g}")
+            for step in range(first, query.steps):
+                state.before(step, weights)
+
+                def contributions(drawn: Tensor, step: int = step) -> Iterator[Tensor]:
+                    for part in chunks.of(step):
+                        encoders = state.at_use(
+                            part.numbers, part.encoders, part.batch, weights, step
+                        )
+                        yield decoder_gradients(
+                            objective, encoders, weights, part.batch, part.noise
+                        )
+
+                noisy_mean = noisy_subset_mean(
+                    contributions,
+                    subsets.present,
+                    step,
+                    dimension=sum(p.numel() for p in decoder.parameters()),
+                    paid=paid,
+                    key=run.key,
+                    world=run.world,
+                    device=run.device,
+                )
+                _set_gradient(decoder, noisy_mean)
+                # Down to nothing: late steps hold as much noise as early ones and less news.
+                optimizer.param_groups[0]["lr"] = self.lr * (1 - step / query.steps)
+                optimizer.step()
+                move_average(average, decoder, step, self.averaging)
+                bar.advance()
+                # Every rank keeps its own encoders beside the one checkpoint.
+                if run.world.from_first(run.checkpoints.due):
+                    state.keep(step + 1)
+                    save(step + 1)
+        save(query.steps)  # whatever the time: now the encoders go
+        run.world.barrier()
+        versions.remove()
+
+    def _encoder_settings(self, recipe: Recipe, run: Run) -> EncoderSettings:
+        return EncoderSettings(
+            recipe=recipe,
+            steps=self.pretrain_steps,
+            seed=run.seed,
+            lr=self.pretrain_lr,
+            clip_norm=self.pretrain_clip,
+            kl_weight=self.kl_weight,
+            batch_size=self.subset_batch,
+            shared_start=self.shared_start,
+            device=run.device.type,
+        )
+
+    def _state(
+        self,
+        subsets: Subsets,
+        versions: EncoderVersions,
+        recipe: Recipe,
+        run: Run,
+        latents: Latents,
+    ) -> Frozen:
+        kind = STATES[self.encoder_state]
+        if issubclass(kind, Ephemeral):
+            objective = Objective(recipe.build(run.seed).to(run.device), self.kl_weight)
+            return kind(versions, objective, latents, self.adapt_steps, self.adapt_lr)
+        if issubclass(kind, Scheduled):
+            settings = RefreshSettings(
+                recipe,
+                self.kl_weight,
+                self.refresh_steps,
+                self.adapt_lr,
+                self.chunk,
+                run.device.type,
+            )
+            every = max(1, math.ceil(self.query(1.0).steps / (self.refreshes + 1)))
+            return kind(versions, latents, subsets, run.pool, every, settings)
+        return kind(versions)
+
+
+def _set_gradient(module: nn.Module, noisy_mean: Tensor) -> None:
+    params = list(module.parameters())
+    for p, piece in zip(params, noisy_mean.split([p.numel() for p in params]), strict=True):
+        p.grad = piece.view(p.shape).to(device=p.device, dtype=p.dtype)

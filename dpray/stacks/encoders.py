@@ -1,0 +1,92 @@
+"""Stage 1 of DP2-VAE as a whole: trains, over a pool, the encoders that a store does not hold yet.
+
+Private side. A block is written as it arrives, so this process never holds more than one, and
+what was written is not trained again after a kill. A job holds the records of its own subsets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from dpray.pool import Pool
+from dpray.progress import Progress, silent
+from dpray.stacks.blocks import block_size, encoder_bytes, fastest_block, free_memory
+from dpray.stacks.pretrain import EncoderJob, pretrain_block
+from dpray.stacks.recipes import EncoderSettings
+from dpray.stacks.store import EncoderStore
+from dpray.stacks.subsets import Subsets
+
+
+class EncoderJobs:
+    """The jobs of some blocks of subsets, made one by one as they are taken; has a length."""
+
+    def __init__(
+        self, subsets: Subsets, blocks: tuple[Tensor, ...], settings: EncoderSettings
+    ) -> None:
+        self.subsets, self.blocks, self.settings = subsets, blocks, settings
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __iter__(self) -> Iterator[EncoderJob]:
+        for block in self.blocks:
+            yield EncoderJob(tuple(block.tolist()), self.subsets.batch(block), self.settings)
+
+
+def pretrain(
+    subsets: Subsets,
+    store: EncoderStore,
+    pool: Pool,
+    settings: EncoderSettings,
+    *,
+    numbers: Tensor | None = None,
+    block: int | None = None,
+    num_workers: int | None = None,
+    progress: Progress = silent,
+) -> None:
+    """Fills `store` with the encoders of `numbers`, by default of the subsets present here.
+
+    `numbers` is the public list of the subsets whose records are all with this worker. One of
+    them without a record gets an encoder too, which stays at its start, so that neither bar nor
+    store tells how many those are. `progress` counts encoders.
+    """
+    asked = subsets.present if numbers is None else numbers
+    blocks = _blocks(subsets, store, settings, asked, block, num_workers or os.cpu_count() or 1)
+    jobs = EncoderJobs(subsets, blocks, settings)
+    gpus = 0.0 if settings.device == "cpu" else 1.0
+    with progress("encoders", len(asked)) as bar:
+        bar.advance(len(asked) - sum(len(one) for one in blocks))
+        results = pool.map(pretrain_block, jobs, gpus=gpus, label="encoder blocks")
+        for trained, encoders in zip(blocks, results, strict=True):
+            store.write(trained.tolist(), encoders)
+            bar.advance(len(trained))
+
+
+def _blocks(
+    subsets: Subsets,
+    store: EncoderStore,
+    settings: EncoderSettings,
+    asked: Tensor,
+    block: int | None,
+    num_workers: int,
+) -> tuple[Tensor, ...]:
+    """What is missing, subsets of about one size together and the largest first."""
+    present = store.present()
+    missing = torch.tensor([k for k in asked.tolist() if k not in present], dtype=torch.long)
+    if len(missing) == 0:
+        return ()
+    if block is None:
+        # What a subset holds on average: how large the largest one is stays private.
+        expected = -(-len(subsets.images) // subsets.num_subsets)
+        block = block_size(
+            encoder_bytes(settings, 2 * expected),
+            free_memory(),
+            num_workers,
+            fastest=fastest_block(settings),
+            num_encoders=len(missing),
+        )
+    return subsets.by_size(missing).tensor_split(-(-len(missing) // block))

@@ -1,0 +1,164 @@
+"""Where the encoder of a drawn subset comes from, and what it remembers.
+
+Amplification by sampling holds where the contribution of a subset depends on its records, on what
+was released and on the step, and not on when it was drawn before. Every state says itself whether
+it remembers draws, and the query that is paid for is made from that. All of it is private side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from dpray.pool import Pool
+from dpray.privacy.noise import RunKey
+from dpray.stacks.contributions import Objective, Weights, adapted
+from dpray.stacks.refresh import RefreshSettings, refresh
+from dpray.stacks.stack import Stack
+from dpray.stacks.subsets import SubsetBatch, Subsets
+from dpray.stacks.versions import EncoderVersions
+
+
+@dataclass(frozen=True)
+class Latents:
+    """Latent noise, a function of the key, the step and the record: a replay draws the same."""
+
+    key: RunKey
+    size: int
+    device: torch.device
+
+    def __call__(self, purpose: str, step: int, ids: Tensor) -> Tensor:
+        flat = self.key.record_normals(purpose, step, ids.flatten(), self.size)
+        return flat.reshape(*ids.shape, self.size).to(self.device)
+
+
+@dataclass
+class Frozen:
+    """The encoders stay as stage 1 left them."""
+
+    remembers_draws: ClassVar[bool] = False
+    changes_encoders: ClassVar[bool] = False  # of those that are stored
+
+    versions: EncoderVersions
+    kept: list[int] = field(default_factory=list, kw_only=True)  # steps of the last checkpoints
+
+    def start(self, step: int) -> None:
+        """Forgets what an interrupted run did after the checkpoint of `step`."""
+        self.versions.forget_after(step)
+
+    def before(self, step: int, decoder: Weights) -> None:
+        """Called before every step, with the decoder that the one before it released."""
+
+    def reads_until(self, step: int, steps: int) -> int:
+        """The step before which the encoders of all steps from `step` on can be read ahead."""
+        return steps
+
+    def read(self, numbers: Tensor) -> Stack:
+        return self.versions.read(numbers)
+
+    def at_use(
+        self, numbers: Tensor, encoders: Weights, batch: SubsetBatch, decoder: Weights, step: int
+    ) -> Weights:
+        """The encoders that a step uses, made from those that were read."""
+        return encoders
+
+    def keep(self, step: int) -> None:
+        """Called before the checkpoint of `step` is written: both must be found again."""
+        # The checkpoint before it may still be gone back to, so what that one needs stays.
+        self.kept = [*self.kept[-1:], step]
+        if len(self.kept) == 2:
+            self.versions.prune(self.kept[0])
+
+
+@dataclass
+class Ephemeral(Frozen):
+    """A copy of the stored encoder takes a few steps against the decoder, is used, and goes."""
+
+    objective: Objective
+    latents: Latents
+    adapt_steps: int
+    adapt_lr: float
+
+    def at_use(
+        self, numbers: Tensor, encoders: Weights, batch: SubsetBatch, decoder: Weights, step: int
+    ) -> Weights:
+        return adapted(
+            self.objective,
+            encoders,
+            decoder,
+            batch,
+            lambda turn: self.latents(f"adapt {turn}", step, batch.ids),
+            steps=self.adapt_steps,
+            lr=self.adapt_lr,
+        )
+
+
+@dataclass
+class Scheduled(Frozen):
+    """All encoders are brought up to the decoder every so many steps, drawn or not."""
+
+    changes_encoders: ClassVar[bool] = True
+
+    latents: Latents
+    subsets: Subsets
+    pool: Pool
+    every: int
+    settings: RefreshSettings
+
+    def before(self, step: int, decoder: Weights) -> None:
+        if step > 0 and step % self.every == 0:
+            refresh(
+                self.subsets, self.versions, self.pool, decoder, step, self.latents, self.settings
+            )
+
+    def reads_until(self, step: int, steps: int) -> int:
+        return min(steps, (step // self.every + 1) * self.every)
+
+
+@dataclass
+class Selected(Ephemeral):
+    """The paper's: an encoder is trained whenever its subset is drawn, and so remembers draws."""
+
+    remembers_draws: ClassVar[bool] = True
+    changes_encoders: ClassVar[bool] = True
+
+    changed: dict[int, Stack] = field(default_factory=dict, kw_only=True)
+
+    def reads_until(self, step: int, steps: int) -> int:
+        return step + 1
+
+    def read(self, numbers: Tensor) -> Stack:
+        stored = self.versions.read(numbers)
+        for place, number in enumerate(numbers.tolist()):
+            for name, value in self.changed.get(number, {}).items():
+                stored[name][place] = value
+        return stored
+
+    def at_use(
+        self, numbers: Tensor, encoders: Weights, batch: SubsetBatch, decoder: Weights, step: int
+    ) -> Weights:
+        new = super().at_use(numbers, encoders, batch, decoder, step)
+        for place, number in enumerate(numbers.tolist()):
+            self.changed[number] = {name: value[place].cpu().clone() for name, value in new.items()}
+        return new
+
+    def keep(self, step: int) -> None:
+        if self.changed:
+            numbers = torch.tensor(sorted(self.changed))
+            rows = [self.changed[number] for number in numbers.tolist()]
+            self.versions.write(
+                numbers, {name: torch.stack([row[name] for row in rows]) for name in rows[0]}, step
+            )
+            self.changed.clear()
+        super().keep(step)
+
+
+STATES: dict[str, type[Frozen]] = {
+    "ephemeral": Ephemeral,
+    "scheduled": Scheduled,
+    "frozen": Frozen,
+    "selected": Selected,
+}
