@@ -41,8 +41,11 @@ def make_subsets(encoders: int, records: int) -> Subsets:
     return Subsets(images, torch.arange(count) // records, encoders)
 
 
-def one_at_a_time(job: EncoderJob) -> int:
-    """What a user would write; returns the encoder-steps it took."""
+Work = tuple[int, float]  # encoder-steps, and processor seconds of other processes
+
+
+def one_at_a_time(job: EncoderJob) -> Work:
+    """What a user would write."""
     settings = job.settings
     for pixels, labels in zip(job.batch.pixels, job.batch.labels, strict=True):
         model = settings.recipe.build(settings.seed)
@@ -55,27 +58,29 @@ def one_at_a_time(job: EncoderJob) -> int:
             clip_grad_norm_(model.encoder.parameters(), settings.clip_norm)
             clip_grad_norm_(model.decoder.parameters(), settings.clip_norm)
             optimizer.step()
-    return len(job.numbers) * settings.steps
+    return len(job.numbers) * settings.steps, 0.0
 
 
-def one_block(job: EncoderJob) -> int:
+def one_block(job: EncoderJob) -> Work:
     pretrain_block(job)
-    return len(job.numbers) * job.settings.steps
+    return len(job.numbers) * job.settings.steps, 0.0
 
 
-def over_ray(jobs: EncoderJobs) -> int:
-    done = sum(1 for _ in RayPool().map(pretrain_block, jobs, label="encoders"))
+def over_ray(jobs: EncoderJobs) -> Work:
+    pool = RayPool()
+    done = sum(1 for _ in pool.map(pretrain_block, jobs, label="encoders"))
     assert done == len(jobs)
-    return sum(len(block) for block in jobs.blocks) * jobs.settings.steps
+    return sum(len(block) for block in jobs.blocks) * jobs.settings.steps, pool.cpu_seconds
 
 
-def timed(run: Callable[[], int], threads: int) -> tuple[float, float]:
-    """Encoder-steps a second, and a second of this process's processor time."""
+def timed(run: Callable[[], Work], threads: int) -> tuple[float, float]:
+    """Encoder-steps a second, and a second of processor time."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     wall, cpu = time.perf_counter(), time.process_time()
-    steps = run()
-    rates = steps / (time.perf_counter() - wall), steps / (time.process_time() - cpu)
+    steps, elsewhere = run()
+    spent = time.process_time() - cpu + elsewhere
+    rates = steps / (time.perf_counter() - wall), steps / spent
     torch.set_num_threads(before)
     return rates
 
@@ -89,7 +94,7 @@ def measure(words: argparse.Namespace, cores: int, threads: int) -> dict[str, An
     few = torch.arange(words.alone)
     alone = EncoderJob(tuple(few.tolist()), subsets.batch(few), settings)
     jobs = EncoderJobs(subsets, (numbers,) * (words.blocks_per_core * cores), settings)
-    ways: dict[str, tuple[Callable[[], int], int]] = {
+    ways: dict[str, tuple[Callable[[], Work], int]] = {
         "one at a time, torch's threads": (lambda: one_at_a_time(alone), threads),
         "one at a time, one thread": (lambda: one_at_a_time(alone), 1),
         "blocks, one core": (lambda: one_block(block), 1),
@@ -109,10 +114,8 @@ def measure(words: argparse.Namespace, cores: int, threads: int) -> dict[str, An
         "torch_threads": threads,
         "load_average": os.getloadavg()[0],
         "per_second": {name: [wall for wall, _ in rates] for name, rates in found.items()},
-        # Without what others on the machine took. Over Ray the work is in other processes.
-        "per_cpu_second": {
-            name: [cpu for _, cpu in rates] for name, rates in found.items() if "Ray" not in name
-        },
+        # Without what others on the machine took.
+        "per_cpu_second": {name: [cpu for _, cpu in rates] for name, rates in found.items()},
     }
 
 
@@ -151,9 +154,8 @@ def main() -> None:
     medians = {name: statistics.median(rates) for name, rates in result["per_second"].items()}
     for name, rates in result["per_second"].items():
         spread = f"{min(rates):,.0f} to {max(rates):,.0f}"
-        cpu = result["per_cpu_second"].get(name)
-        own = f", {statistics.median(cpu):,.0f} a cpu second" if cpu else ""
-        print(f"  {name:<31} {medians[name]:>8,.0f} encoder-steps/s  ({spread}{own})")
+        own = f"{statistics.median(result['per_cpu_second'][name]):,.0f} a cpu second"
+        print(f"  {name:<31} {medians[name]:>8,.0f} encoder-steps/s  ({spread}; {own})")
     block, ray = medians["blocks, one core"], medians["blocks, Ray, all cores"]
     for name in list(medians)[:2]:
         times = f"{block / medians[name]:.1f} times, over Ray {ray / medians[name]:.1f}"

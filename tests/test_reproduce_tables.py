@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from dpray.errors import BadInput
+from dpray.execute import check
 from dpray.progress import Bar
 from dpray.runs import RunFolder, runs_folder
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from tables import find  # noqa: E402
+from tables import TABLES, find  # noqa: E402
 from tables.costs import epsilon_of  # noqa: E402
 from tables.kept import Place, run_once  # noqa: E402
 from tables.rows import Row, chosen  # noqa: E402
@@ -135,3 +136,20 @@ def test_long_rows_have_to_be_asked_for() -> None:
     assert len(chosen(rows, "noise", "noise 0.1$")) == 3
     with pytest.raises(BadInput, match="no row of group 'budget' matches"):
         chosen(rows, "budget", "noise 0.1")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_of_every_table_has_settings_its_method_takes(name: str) -> None:
+    for dataset in find(name).datasets:
+        rows = find(name).rows(dataset)
+        assert len({row.label for row in rows}) == len(rows)
+        for row in rows:
+            check(row.spec(0))
+
+
+def test_the_published_row_of_dp2_vae_stands_beside_one_row_of_ours() -> None:
+    rows = [row for row in find("dp2vae").rows("mnist") if row.published]
+    assert [row.label for row in rows] == ["poisson, ephemeral, epsilon 10"]
+    assert str(rows[0].published) == "81.2 (LR 78.4, MLP 77.8, FID 134.3), epsilon 10"
+    states = {row.settings.get("encoder_state") for row in find("dp2vae").rows("mnist")}
+    assert states == {None, "frozen", "scheduled", "selected"}

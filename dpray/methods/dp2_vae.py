@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ from dpray.stacks.versions import EncoderVersions
 
 _SALT = "dp2-vae subsets"
 _QUERY = "dp2-vae"
+T = TypeVar("T")
 
 
 @register("dp2-vae")
@@ -56,7 +57,8 @@ class DP2Vae:
     encoders: int = 2500  # K: the number of subsets
     network: Literal["mlp", "conv"] = "mlp"
     latent: int = 8
-    hidden: int = 64  # units of the inner layers, or channels of the widest convolution
+    hidden: int = 64  # units of the decoder, or channels of the widest convolution
+    encoder_hidden: int = 32  # mlp: units of an encoder
     grain: int = 2  # mlp: pixels a side that an output covers; fewer outputs take in less noise
     label_scale: float = 5.0  # mlp: of the one-hot label beside unit latents
     kl_weight: float = 1.5
@@ -74,7 +76,7 @@ class DP2Vae:
     subsets_per_step: float | None = None  # expected; by default a tenth of them
     steps: int | None = None
     clip_norm: float = 1.0  # of the contribution of a whole subset
-    lr: float = 5e-3  # of Adam, at first; it falls to nothing over the steps
+    lr: float = 1e-2  # of Adam, at first; it falls to nothing over the steps
     averaging: float = 0.98
     adapt_steps: int = 1  # ephemeral and selected: of a drawn encoder, against the decoder
     adapt_lr: float = 2e-3
@@ -89,8 +91,8 @@ class DP2Vae:
                 f"{self.encoders} encoders for {data.num_records} records of {data.name}: each "
                 "needs a subset of its own, so at least 2 and no more than there are records"
             )
-        whole = ("latent", "hidden", "grain", "subset_batch", "adapt_steps", "refreshes")
-        for name in (*whole, "refresh_steps", "chunk"):
+        sizes = ("latent", "hidden", "encoder_hidden", "grain", "subset_batch", "chunk")
+        for name in (*sizes, "adapt_steps", "refreshes", "refresh_steps"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
         above = ("label_scale", "pretrain_lr", "pretrain_clip", "clip_norm", "lr", "adapt_lr")
@@ -123,8 +125,8 @@ class DP2Vae:
             name=_QUERY,
             num_subsets=self.encoders,
             sampling=self.sampling,
-            subsets_per_step=self.subsets_per_step or subsets_per_step,
-            steps=self.steps or steps,
+            subsets_per_step=_given(self.subsets_per_step, subsets_per_step),
+            steps=_given(self.steps, steps),
             clip_norm=self.clip_norm,
             noise_multiplier=noise_multiplier,
             remembers_draws=STATES[self.encoder_state].remembers_draws,
@@ -141,7 +143,7 @@ class DP2Vae:
         )
         # Fresh, but from the public weights that all decoders of stage 1 started from.
         decoder, average = (recipe.build(run.seed).decoder.to(run.device) for _ in range(2))
-        self._train(decoder, average, subsets, recipe, data.fingerprint, run, paid)
+        self._train(decoder, average, data, subsets, recipe, run, paid)
         return Synthesizer(
             model=recipe.decoder,
             arguments=recipe.decoder_arguments,
@@ -154,7 +156,13 @@ class DP2Vae:
         shape, classes = data.shape, data.num_classes
         if self.network == "mlp":
             return mlp_recipe(
-                shape, classes, self.latent, self.hidden, self.label_scale, self.grain
+                shape,
+                classes,
+                self.latent,
+                self.hidden,
+                self.label_scale,
+                self.grain,
+                self.encoder_hidden,
             )
         # The paper's: two convolutions for 28 pixels a side, three for larger images.
         halvings = 2 if max(shape[1:]) <= 32 else 3
@@ -171,9 +179,9 @@ class DP2Vae:
         self,
         decoder: nn.Module,
         average: nn.Module,
+        data: TrainingData,
         subsets: Subsets,
         recipe: Recipe,
-        fingerprint: str,
         run: Run,
         paid: PaidQuery[SubsetSums],
     ) -> None:
@@ -192,13 +200,21 @@ class DP2Vae:
 
         settings = self._encoder_settings(recipe, run)
         versions = EncoderVersions(
-            run.workdir / "encoders", made_by=settings.digest(fingerprint), say=run.checkpoints.say
+            run.workdir / "encoders",
+            made_by=settings.digest(data.fingerprint),
+            say=run.checkpoints.say,
         )
         # Later on, encoders that changed meanwhile cannot be made again from their start.
         if first == 0 or (first < query.steps and not STATES[self.encoder_state].changes_encoders):
             mine = torch.arange(run.world.rank, self.encoders, run.world.size)
             pretrain(
-                subsets, versions.at(0), run.pool, settings, numbers=mine, progress=run.progress
+                subsets,
+                versions.at(0),
+                run.pool,
+                settings,
+                numbers=mine,
+                records=math.ceil(data.num_records / self.encoders),
+                progress=run.progress,
             )
         latents = Latents(run.key, self.latent, run.device)
         state = self._state(subsets, versions, recipe, run, latents)
@@ -242,7 +258,9 @@ class DP2Vae:
                 # Every rank keeps its own encoders beside the one checkpoint.
                 if run.world.from_first(run.checkpoints.due):
                     state.keep(step + 1)
+                    run.world.barrier()  # a checkpoint counts once every rank kept its encoders
                     save(step + 1)
+                    state.kept(step + 1)
         save(query.steps)  # whatever the time: now the encoders go
         run.world.barrier()
         versions.remove()
@@ -284,6 +302,10 @@ class DP2Vae:
             every = max(1, math.ceil(self.query(1.0).steps / (self.refreshes + 1)))
             return kind(versions, latents, subsets, run.pool, every, settings)
         return kind(versions)
+
+
+def _given(value: T | None, usual: T) -> T:
+    return usual if value is None else value
 
 
 def _set_gradient(module: nn.Module, noisy_mean: Tensor) -> None:

@@ -61,7 +61,7 @@ class VariationalAutoencoder(nn.Module):
         self, images: Tensor, labels: Tensor, noise: Tensor, kl_weight: float
     ) -> Tensor:
         """(N,): a sum of terms of one example each, so a gradient a example exists."""
-        logits, divergence = self._parts(images, labels, noise)
+        logits, divergence = self.parts(images, labels, noise)
         error = F.binary_cross_entropy_with_logits(logits, images.flatten(1), reduction="none")
         return error.sum(1) + kl_weight * divergence
 
@@ -71,11 +71,11 @@ class VariationalAutoencoder(nn.Module):
         Under vmap it is half as fast again: that takes the cross-entropy apart into a dozen
         operations, and these as they are.
         """
-        logits, divergence = self._parts(images, labels, noise)
+        logits, divergence = self.parts(images, labels, noise)
         error = F.softplus(logits).sum(1) - (images.flatten(1) * logits).sum(1)
         return error + kl_weight * divergence
 
-    def _parts(self, images: Tensor, labels: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def parts(self, images: Tensor, labels: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of the reconstruction, and how far each posterior is from the prior, (N,)."""
         mean, log_variance = self.encoder(images, labels)
         latents = mean + (0.5 * log_variance).exp() * noise

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from dpray.models.autoencoders import VariationalAutoencoder
-from dpray.stacks.stack import Stack, turned, turned_back
+from dpray.stacks.stack import Stack, set_gradients, turned, turned_back
 from dpray.stacks.subsets import SubsetBatch
 
 Weights = Mapping[str, Tensor]
@@ -72,7 +72,6 @@ def adapted(
         # A sum over members: each one's gradient is that of its own loss.
         total = losses(members, decoder, batch.pixels, batch.labels, batch.mask, noises(step)).sum()
         raw_grads = torch.autograd.grad(total, list(leaves.values()))
-        for leaf, raw_grad in zip(leaves.values(), raw_grads, strict=True):
-            leaf.grad = raw_grad
+        set_gradients(leaves, dict(zip(leaves, raw_grads, strict=True)))
         optimizer.step()
     return {name: turned_back(leaf.detach()) for name, leaf in leaves.items()}

@@ -43,50 +43,38 @@ def pretrain(
     pool: Pool,
     settings: EncoderSettings,
     *,
-    numbers: Tensor | None = None,
+    records: int,
+    numbers: Tensor,
     block: int | None = None,
     num_workers: int | None = None,
     progress: Progress = silent,
 ) -> None:
-    """Fills `store` with the encoders of `numbers`, by default of the subsets present here.
+    """Fills `store` with the encoders of `numbers`.
 
     `numbers` is the public list of the subsets whose records are all with this worker. One of
     them without a record gets an encoder too, which stays at its start, so that neither bar nor
-    store tells how many those are. `progress` counts encoders.
+    store tells how many those are. `records` is the public mean of a subset's number of records,
+    from which memory is judged: how many this worker has is private. `progress` counts encoders.
     """
-    asked = subsets.present if numbers is None else numbers
-    blocks = _blocks(subsets, store, settings, asked, block, num_workers or os.cpu_count() or 1)
-    jobs = EncoderJobs(subsets, blocks, settings)
-    gpus = 0.0 if settings.device == "cpu" else 1.0
-    with progress("encoders", len(asked)) as bar:
-        bar.advance(len(asked) - sum(len(one) for one in blocks))
-        results = pool.map(pretrain_block, jobs, gpus=gpus, label="encoder blocks")
-        for trained, encoders in zip(blocks, results, strict=True):
-            store.write(trained.tolist(), encoders)
-            bar.advance(len(trained))
-
-
-def _blocks(
-    subsets: Subsets,
-    store: EncoderStore,
-    settings: EncoderSettings,
-    asked: Tensor,
-    block: int | None,
-    num_workers: int,
-) -> tuple[Tensor, ...]:
-    """What is missing, subsets of about one size together and the largest first."""
     present = store.present()
-    missing = torch.tensor([k for k in asked.tolist() if k not in present], dtype=torch.long)
-    if len(missing) == 0:
-        return ()
-    if block is None:
-        # What a subset holds on average: how large the largest one is stays private.
-        expected = -(-len(subsets.images) // subsets.num_subsets)
+    missing = torch.tensor([k for k in numbers.tolist() if k not in present], dtype=torch.long)
+    if block is None and len(missing):
         block = block_size(
-            encoder_bytes(settings, 2 * expected),
+            encoder_bytes(settings, 2 * records),
             free_memory(),
-            num_workers,
+            num_workers or os.cpu_count() or 1,
             fastest=fastest_block(settings),
             num_encoders=len(missing),
         )
-    return subsets.by_size(missing).tensor_split(-(-len(missing) // block))
+    # Subsets of about one size together, the largest first.
+    blocks: tuple[Tensor, ...] = ()
+    if block is not None and len(missing):
+        blocks = subsets.by_size(missing).tensor_split(-(-len(missing) // block))
+    jobs = EncoderJobs(subsets, blocks, settings)
+    gpus = 0.0 if settings.device == "cpu" else 1.0
+    with progress("encoders", len(numbers)) as bar:
+        bar.advance(len(numbers) - len(missing))
+        results = pool.map(pretrain_block, jobs, gpus=gpus, label="encoders", quiet=True)
+        for trained, encoders in zip(blocks, results, strict=True):
+            store.write(trained.tolist(), encoders)
+            bar.advance(len(trained))

@@ -1,6 +1,6 @@
 """Stage 1 of DP2-VAE, one block: many encoders trained at once, each beside its own decoder.
 
-The parameters of a block are stacked, the losses go through `torch.func.vmap`, and one fused
+The parameters of a block are stacked, the networks go through `torch.func.vmap`, and one fused
 Adam step moves them all. Private side: an encoder is a function of its own subset and of public
 settings; nothing is noised here, so encoders are never released. The decoders are thrown away.
 """
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from dpray.models.autoencoders import VariationalAutoencoder
 from dpray.stacks.draws import MemberDraws, member_seed
 from dpray.stacks.recipes import EncoderSettings
 from dpray.stacks.stack import (
@@ -48,27 +50,25 @@ def pretrain_block(job: EncoderJob, shared: Any = None) -> Stack:
     and only within rounding on which block it is in.
     """
     settings = job.settings
-    model = settings.recipe.build(settings.seed)
+    pair = _Parts(settings.recipe.build(settings.seed))
     start = {name: value.to(settings.device) for name, value in _start(job).items()}
     leaves = {name: turned(value).requires_grad_() for name, value in start.items()}
     optimizer = torch.optim.Adam(leaves.values(), lr=settings.lr, fused=True)
 
-    def member_loss(
-        weights: Stack, pixels: Tensor, labels: Tensor, mask: Tensor, noise: Tensor
-    ) -> Tensor:
-        losses = functional_call(model, weights, (pixels, labels, noise, settings.kl_weight))
-        return (losses * mask).sum() / mask.sum().clamp_min(1)
-
-    losses = _one_by_one(member_loss) if settings.one_by_one else vmap(member_loss)
+    parts = _one_by_one(pair) if settings.one_by_one else vmap(partial(functional_call, pair))
     for pixels, labels, mask, noise in _batches(job):
-        weights = {name: turned_back(leaf) for name, leaf in leaves.items()}
-        # A sum over members: each one's gradient is that of its own loss.
-        total = losses(weights, pixels, labels, mask, noise).sum()
-        raw_grads = dict(
-            zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True)
+        weights = {f"pair.{name}": turned_back(leaf) for name, leaf in leaves.items()}
+        logits, divergence = parts(weights, (pixels, labels, noise))
+        # A member's loss is the mean over its records: padding counts for nothing. Nobody looks
+        # at the loss itself, so its derivatives are taken by hand and it is not.
+        weight = mask / mask.sum(1, keepdim=True).clamp_min(1)
+        by_logits = logits.detach().sigmoid().sub_(pixels.flatten(2)).mul_(weight[..., None])
+        raw_grads = torch.autograd.grad(
+            [logits, divergence], list(leaves.values()), [by_logits, settings.kl_weight * weight]
         )
+        named = dict(zip(leaves, raw_grads, strict=True))
         for part in (_ENCODER, _DECODER):
-            own = {name: grad for name, grad in raw_grads.items() if name.startswith(part)}
+            own = {name: grad for name, grad in named.items() if name.startswith(part)}
             set_gradients(leaves, clip_members(own, settings.clip_norm, in_place=True))
         optimizer.step()
     return {
@@ -78,19 +78,33 @@ def pretrain_block(job: EncoderJob, shared: Any = None) -> Stack:
     }
 
 
-def _one_by_one(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`vmap(fn)` by a loop, for operations that take longer side by side than in turn."""
+class _Parts(nn.Module):
+    """A pair that gives the parts of its losses when it is called."""
 
-    def losses(weights: Stack, *rest: Tensor) -> Tensor:
+    def __init__(self, pair: VariationalAutoencoder) -> None:
+        super().__init__()
+        self.pair = pair
+
+    def forward(self, images: Tensor, labels: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        return self.pair.parts(images, labels, noise)
+
+
+def _one_by_one(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor]]:
+    """What vmap gives, by a loop: for modules that take longer side by side than in turn."""
+
+    def parts(weights: Stack, data: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         members = zip(*(value.unbind() for value in weights.values()), strict=True)
-        return torch.stack(
-            [
-                fn(dict(zip(weights, member, strict=True)), *(value[i] for value in rest))
-                for i, member in enumerate(members)
-            ]
-        )
+        each = [
+            functional_call(
+                module,
+                dict(zip(weights, member, strict=True)),
+                tuple(value[i] for value in data),
+            )
+            for i, member in enumerate(members)
+        ]
+        return torch.stack([one[0] for one in each]), torch.stack([one[1] for one in each])
 
-    return losses
+    return parts
 
 
 def _start(job: EncoderJob) -> Stack:
@@ -127,7 +141,7 @@ def _batches(job: EncoderJob) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]
 
 def _side_by_side(draws: list[Tensor]) -> Tensor:
     """(steps, members, most records of one, ...) from draws of (steps, records, ...)."""
-    longest = max(draw.shape[1] for draw in draws)
+    longest = max(1, *(draw.shape[1] for draw in draws))  # as a batch has at least one row
     out = draws[0].new_zeros(draws[0].shape[0], len(draws), longest, *draws[0].shape[2:])
     for place, draw in enumerate(draws):
         out[:, place, : draw.shape[1]] = draw

@@ -58,14 +58,29 @@ def mlp_recipe(
     hidden: int,
     label_scale: float = 1.0,
     grain: int = 1,
+    encoder_hidden: int | None = None,
 ) -> Recipe:
-    """Two linear layers each way: small enough for 2500 encoders on a laptop."""
-    alike = {"latent": latent, "hidden": hidden, "label_scale": label_scale}
+    """Two linear layers each way: small enough for 2500 encoders on a laptop.
+
+    `hidden` are the units of the decoder, and of the encoder unless it has its own number.
+    """
+    alike = {"latent": latent, "label_scale": label_scale}
     return Recipe(
         "encoder",
-        {"pixels": math.prod(shape), "num_labels": num_classes, **alike},
+        {
+            "pixels": math.prod(shape),
+            "num_labels": num_classes,
+            "hidden": hidden if encoder_hidden is None else encoder_hidden,
+            **alike,
+        },
         "conditional-decoder",
-        {"shape": list(shape), "num_classes": num_classes, **alike, "grain": grain},
+        {
+            "shape": list(shape),
+            "num_classes": num_classes,
+            "hidden": hidden,
+            **alike,
+            "grain": grain,
+        },
     )
 
 

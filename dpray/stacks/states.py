@@ -31,7 +31,7 @@ class Latents:
     device: torch.device
 
     def __call__(self, purpose: str, step: int, ids: Tensor) -> Tensor:
-        flat = self.key.record_normals(purpose, step, ids.flatten(), self.size)
+        flat = self.key.record_normals(purpose, step, ids.flatten().cpu(), self.size)
         return flat.reshape(*ids.shape, self.size).to(self.device)
 
 
@@ -43,7 +43,7 @@ class Frozen:
     changes_encoders: ClassVar[bool] = False  # of those that are stored
 
     versions: EncoderVersions
-    kept: list[int] = field(default_factory=list, kw_only=True)  # steps of the last checkpoints
+    checkpoints: list[int] = field(default_factory=list, kw_only=True)  # steps of the last two
 
     def start(self, step: int) -> None:
         """Forgets what an interrupted run did after the checkpoint of `step`."""
@@ -66,11 +66,14 @@ class Frozen:
         return encoders
 
     def keep(self, step: int) -> None:
-        """Called before the checkpoint of `step` is written: both must be found again."""
+        """Called before the checkpoint of `step` is written: what it needs must be there then."""
+
+    def kept(self, step: int) -> None:
+        """Called after it was written, to clear away what nobody can go back to any more."""
         # The checkpoint before it may still be gone back to, so what that one needs stays.
-        self.kept = [*self.kept[-1:], step]
-        if len(self.kept) == 2:
-            self.versions.prune(self.kept[0])
+        self.checkpoints = [*self.checkpoints[-1:], step]
+        if len(self.checkpoints) == 2:
+            self.versions.prune(self.checkpoints[0])
 
 
 @dataclass
@@ -153,7 +156,6 @@ class Selected(Ephemeral):
                 numbers, {name: torch.stack([row[name] for row in rows]) for name in rows[0]}, step
             )
             self.changed.clear()
-        super().keep(step)
 
 
 STATES: dict[str, type[Frozen]] = {

@@ -8,6 +8,7 @@ processes may read; a block is written by one of them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sys
@@ -21,7 +22,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from dpray.errors import BadInput
+from dpray.errors import BadInput, CannotResume
 from dpray.stacks.stack import Stack
 from dpray.storage import private_folder, write_whole
 
@@ -44,9 +45,15 @@ class EncoderStore:
     """
 
     def __init__(
-        self, folder: Path, *, made_by: str = "", say: Callable[[str], None] = _say_on_stderr
+        self,
+        folder: Path,
+        *,
+        made_by: str = "",
+        say: Callable[[str], None] = _say_on_stderr,
+        replaceable: bool = True,
     ) -> None:
         self.folder, self.made_by, self.say = folder, made_by, say
+        self.replaceable = replaceable  # whether encoders that are dropped can be made again
         self._places: dict[int, _Place] = {}
         self._verified: set[Path] = set()
         self._mapped: OrderedDict[Path, Stack] = OrderedDict()
@@ -72,6 +79,11 @@ class EncoderStore:
             if path in self._verified:
                 continue
             numbers = self._numbers(path)
+            if numbers is None and not self.replaceable:
+                raise CannotResume(
+                    "a file of this run's encoders is damaged, and they cannot be made again from "
+                    "their start; start a new run"
+                )
             if numbers is None:
                 path.unlink(missing_ok=True)
                 dropped += 1
@@ -80,7 +92,7 @@ class EncoderStore:
         if dropped:
             self.say(
                 f"{dropped} files of encoders are damaged or of other settings: "
-                "their encoders are trained again"
+                "their encoders have to be trained again"
             )
         return set(self._places)
 
@@ -110,8 +122,7 @@ class EncoderStore:
             return
         for path in [*self.folder.glob(f"*{_SUFFIX}"), *self.folder.glob(f".*{_SUFFIX}.*.partial")]:
             path.unlink(missing_ok=True)
-        if not any(self.folder.iterdir()):
-            self.folder.rmdir()
+        remove_empty(self.folder)
 
     def _enter(self, path: Path, numbers: list[int]) -> None:
         self._verified.add(path)
@@ -139,9 +150,8 @@ class EncoderStore:
             raise BadInput("a read of no encoders; ask for at least one")
         if not all(number in self._places for number in numbers):
             self.present()  # another process may have written them since
-        absent = sum(number not in self._places for number in numbers)
-        if absent:
-            raise BadInput(f"{absent} of the {len(numbers)} encoders asked for are not there")
+        if any(number not in self._places for number in numbers):
+            raise BadInput("encoders that were asked for are not there")  # how many is secret
         return [self._places[number] for number in numbers]
 
     def _block(self, path: Path) -> Stack:
@@ -155,3 +165,9 @@ class EncoderStore:
                 self._mapped.popitem(last=False)
         self._mapped.move_to_end(path)
         return block
+
+
+def remove_empty(folder: Path) -> None:
+    """Removes a folder unless something is in it, or another process was quicker."""
+    with contextlib.suppress(OSError):
+        folder.rmdir()

@@ -15,12 +15,14 @@ from torch import Tensor
 from dpray.data.records import Images
 from dpray.errors import BadInput
 
-PADDING_ID = -1
-
 
 @dataclass(frozen=True, repr=False)
 class SubsetBatch:
-    """Some subsets side by side. Rows beyond a subset's own are zeros, with a mask of 0."""
+    """Some subsets side by side. Rows beyond a subset's own are copies, with a mask of 0.
+
+    A subset is padded with its own last record, so that nothing that padding does, not even an
+    overflow, can depend on who is beside it; one without records, with zeros.
+    """
 
     pixels: Tensor  # (n, P, C, H, W)
     labels: Tensor  # (n, P)
@@ -68,20 +70,25 @@ class Subsets:
         sizes = self.sizes[numbers]
         longest = int(sizes.max()) if len(numbers) else 0
         places = torch.arange(max(longest, 1))
-        filled = places < sizes[:, None]
-        rows = self._rows[(self._starts[numbers][:, None] + places)[filled]]
-        return SubsetBatch(
-            pixels=_spread(self.images.pixels, rows, filled),
-            labels=_spread(self.images.labels, rows, filled),
-            ids=_spread(self.images.ids, rows, filled, PADDING_ID),
-            mask=filled.float(),
+        own = torch.minimum(places, (sizes[:, None] - 1).clamp(min=0))
+        at = (self._starts[numbers][:, None] + own).flatten()
+        empty = sizes == 0
+        # Where a subset has no record another's stands in for a moment, if there is any.
+        rows = self._rows[at.clamp(max=len(self._rows) - 1)] if len(self._rows) else None
+        form = (len(numbers), len(places))
+        batch = SubsetBatch(
+            pixels=_taken(self.images.pixels, rows, form),
+            labels=_taken(self.images.labels, rows, form),
+            ids=_taken(self.images.ids, rows, form),
+            mask=(places < sizes[:, None]).float(),
         )
+        if bool(empty.any()):
+            for values in (batch.pixels, batch.labels, batch.ids):
+                values[empty] = 0
+        return batch
 
 
-def _spread(values: Tensor, rows: Tensor, filled: Tensor, padding: int = 0) -> Tensor:
-    """`values[rows]` into the places that are filled, `padding` into the others."""
-    if len(rows) == filled.numel():
-        return values[rows].reshape(*filled.shape, *values.shape[1:])
-    out = values.new_full((*filled.shape, *values.shape[1:]), padding)
-    out[filled] = values[rows]
-    return out
+def _taken(values: Tensor, rows: Tensor | None, form: tuple[int, int]) -> Tensor:
+    if rows is None:
+        return values.new_zeros(*form, *values.shape[1:])
+    return values[rows].reshape(*form, *values.shape[1:])

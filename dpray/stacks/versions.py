@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpray.errors import CannotResume
 from dpray.stacks.stack import Stack
-from dpray.stacks.store import EncoderStore
+from dpray.stacks.store import EncoderStore, remove_empty
 
 
 class EncoderVersions:
@@ -70,12 +70,11 @@ class EncoderVersions:
 
     def remove(self) -> None:
         self.forget_after(-1)
-        if self.folder.exists() and not any(self.folder.iterdir()):
-            self.folder.rmdir()
+        remove_empty(self.folder)
 
     def _store(self, version: int) -> EncoderStore:
         folder = self.folder / f"version-{version:09d}"
-        return EncoderStore(folder, made_by=self.made_by, say=self.say)
+        return EncoderStore(folder, made_by=self.made_by, say=self.say, replaceable=version == 0)
 
     def _look(self) -> dict[int, int]:
         newest: dict[int, int] = {}

@@ -11,6 +11,7 @@ from dpray.methods import dp2_vae
 from dpray.methods.dp2_vae import DP2Vae
 from dpray.privacy.queries import PaidQuery
 from dpray.stacks import encoders as stage_one
+from dpray.stacks.states import Latents
 from dpray.stacks.subsets import Subsets
 
 TINY = {
@@ -177,3 +178,16 @@ def test_a_record_reaches_the_contribution_of_its_own_subset_alone(
     )
     changed = [k for k in range(6) if not torch.allclose(before[k], after[k], atol=1e-5)]
     assert changed == partition(tiny_data.private.ids[:1], 6, "dp2-vae subsets").tolist()
+
+
+def test_more_subsets_without_records_than_a_block_holds_are_no_trouble(tiny_data, make_run):
+    settings = {**TINY, "encoders": 60, "subsets_per_step": 10, "steps": 2}
+    release = DP2Vae(**settings).fit(tiny_data, make_run(noise_multiplier=2.0))
+    assert release.module.outer.weight.isfinite().all()
+
+
+def test_latent_noise_is_the_same_wherever_the_records_lie(make_run):
+    latents = Latents(make_run().key, 3, torch.device("cpu"))
+    ids = torch.arange(4).reshape(2, 2)
+    assert latents("decoder", 1, ids).shape == (2, 2, 3)
+    assert not torch.equal(latents("decoder", 1, ids), latents("decoder", 2, ids))

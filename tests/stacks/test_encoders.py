@@ -32,7 +32,7 @@ class CountingPool(SerialPool):
 
 def test_the_store_is_filled_block_by_block_the_largest_subsets_first(subsets, settings, tmp_path):
     store, pool = EncoderStore(tmp_path / "e"), CountingPool()
-    pretrain(subsets, store, pool, settings, block=2)
+    pretrain(subsets, store, pool, settings, numbers=subsets.present, records=4, block=2)
     assert pool.total == 3
     assert [k for numbers in pool.trained for k in numbers] == [5, 1, 4, 0, 2]
     assert store.present() == {0, 1, 2, 4, 5}
@@ -45,23 +45,39 @@ def test_the_store_is_filled_block_by_block_the_largest_subsets_first(subsets, s
 def test_a_stopped_run_trains_only_what_is_missing(subsets, settings, tmp_path):
     pool = CountingPool(stop_after=2)
     with pytest.raises(KeyboardInterrupt):
-        pretrain(subsets, EncoderStore(tmp_path / "e"), pool, settings, block=2)
+        pretrain(
+            subsets,
+            EncoderStore(tmp_path / "e"),
+            pool,
+            settings,
+            numbers=subsets.present,
+            records=4,
+            block=2,
+        )
     again, store = CountingPool(), EncoderStore(tmp_path / "e")
-    pretrain(subsets, store, again, settings, block=2)
+    pretrain(subsets, store, again, settings, numbers=subsets.present, records=4, block=2)
     done = [k for numbers in pool.trained + again.trained for k in numbers]
     assert sorted(done) == [0, 1, 2, 4, 5]
     idle = CountingPool()
-    pretrain(subsets, store, idle, settings, block=2)
+    pretrain(subsets, store, idle, settings, numbers=subsets.present, records=4, block=2)
     assert idle.trained == []
 
 
 def test_encoders_of_a_damaged_file_are_trained_again(subsets, settings, tmp_path):
-    pretrain(subsets, EncoderStore(tmp_path / "e"), SerialPool(), settings, block=2)
+    pretrain(
+        subsets,
+        EncoderStore(tmp_path / "e"),
+        SerialPool(),
+        settings,
+        numbers=subsets.present,
+        records=4,
+        block=2,
+    )
     before = EncoderStore(tmp_path / "e").read([0, 1, 2, 4, 5])
     damaged = next((tmp_path / "e").glob("*.safetensors"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     store, pool = EncoderStore(tmp_path / "e", say=lambda text: None), CountingPool()
-    pretrain(subsets, store, pool, settings, block=2)
+    pretrain(subsets, store, pool, settings, numbers=subsets.present, records=4, block=2)
     assert 1 <= sum(map(len, pool.trained)) <= 2
     for name, value in store.read([0, 1, 2, 4, 5]).items():
         assert torch.allclose(value, before[name], atol=1e-5)
@@ -83,7 +99,9 @@ def test_with_a_public_list_an_empty_subset_looks_like_any_other(subsets, settin
         def advance(self, count=1):
             bars[0][2] += count
 
-    pretrain(subsets, store, SerialPool(), settings, numbers=torch.arange(6), progress=Bar)
+    pretrain(
+        subsets, store, SerialPool(), settings, numbers=torch.arange(6), records=4, progress=Bar
+    )
     assert bars == [["encoders", 6, 6]]
     assert store.present() == set(range(6))
 

@@ -5,7 +5,7 @@ import torch
 
 from dpray.data.records import Images
 from dpray.errors import BadInput
-from dpray.stacks.subsets import PADDING_ID, Subsets
+from dpray.stacks.subsets import Subsets
 
 
 def test_a_batch_holds_the_records_of_its_subsets_and_no_others(subsets, images, numbers):
@@ -20,13 +20,12 @@ def test_a_batch_holds_the_records_of_its_subsets_and_no_others(subsets, images,
         assert torch.equal(batch.labels[place][filled], images.labels[own])
 
 
-def test_padding_is_zeros_with_a_mask_of_zero(subsets):
+def test_padding_has_a_mask_of_zero_and_is_the_subsets_own(subsets):
     batch = subsets.batch(torch.tensor([0, 3, 5]))
-    empty = batch.mask == 0
-    assert empty.sum() == 6 + 9
-    assert batch.pixels[empty].abs().sum() == 0
-    assert batch.labels[empty].abs().sum() == 0
-    assert (batch.ids[empty] == PADDING_ID).all()
+    assert (batch.mask == 0).sum() == 6 + 9
+    assert torch.equal(batch.pixels[0, 3:], batch.pixels[0, 2:3].expand(6, -1, -1, -1))
+    assert batch.ids[0, 3:].tolist() == [batch.ids[0, 2].item()] * 6
+    assert batch.pixels[1].abs().sum() == batch.labels[1].sum() == batch.ids[1].sum() == 0
     assert batch.sizes == [3, 0, 9]
 
 
