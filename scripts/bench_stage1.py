@@ -86,7 +86,9 @@ def timed(run: Callable[[], Work], threads: int) -> tuple[float, float]:
 
 
 def measure(words: argparse.Namespace, cores: int, threads: int) -> dict[str, Any]:
-    recipe = mlp_recipe(SHAPE, CLASSES, words.latent, words.hidden, 5.0, words.grain)
+    recipe = mlp_recipe(
+        SHAPE, CLASSES, words.latent, words.hidden, 5.0, words.grain, words.encoder_hidden
+    )
     settings = EncoderSettings(recipe=recipe, steps=words.steps, batch_size=words.records)
     subsets = make_subsets(words.block, words.records)
     numbers = torch.arange(words.block)
@@ -106,7 +108,12 @@ def measure(words: argparse.Namespace, cores: int, threads: int) -> dict[str, An
         for name, (run, used) in ways.items():
             found[name].append(timed(run, used))
     return {
-        "network": {"latent": words.latent, "hidden": words.hidden, "grain": words.grain},
+        "network": {
+            "latent": words.latent,
+            "hidden": words.hidden,
+            "encoder_hidden": words.encoder_hidden,
+            "grain": words.grain,
+        },
         "records": words.records,
         "steps": words.steps,
         "block": words.block,
@@ -124,7 +131,8 @@ def main() -> None:
     parser.add_argument("--address", help="host:port of a cluster (default: a local Ray)")
     parser.add_argument("--cpus", type=int, help="cores of the local Ray (default: all)")
     parser.add_argument("--grain", type=int, default=2, help="of the decoder (default: 2)")
-    parser.add_argument("--hidden", type=int, default=64, help="units (default: %(default)s)")
+    parser.add_argument("--hidden", type=int, default=64, help="of the decoder (default: 64)")
+    parser.add_argument("--encoder-hidden", type=int, default=32, help="units (default: 32)")
     parser.add_argument("--latent", type=int, default=8, help="default: %(default)s")
     parser.add_argument("--records", type=int, default=24, help="of a subset (default: 24)")
     parser.add_argument("--block", type=int, default=32, help="encoders (default: %(default)s)")
@@ -146,7 +154,7 @@ def main() -> None:
         print(json.dumps(result))
         return
     print(
-        f"encoder {28 * 28 + CLASSES}-{words.hidden}-{2 * words.latent}, decoder "
+        f"encoder {28 * 28 + CLASSES}-{words.encoder_hidden}-{2 * words.latent}, decoder "
         f"{words.latent + CLASSES}-{words.hidden}-{(-(-28 // words.grain)) ** 2} (grain "
         f"{words.grain}), {words.records} records a subset, blocks of {words.block}, "
         f"{cores} cores, load average {result['load_average']:.1f}"

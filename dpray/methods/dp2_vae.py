@@ -56,7 +56,7 @@ class DP2Vae:
 
     encoders: int = 2500  # K: the number of subsets
     network: Literal["mlp", "conv"] = "mlp"
-    latent: int = 8
+    latent: int | None = None  # by default 8, for images over 32 pixels a side 16, as in the paper
     hidden: int = 64  # units of the decoder, or channels of the widest convolution
     encoder_hidden: int = 32  # mlp: units of an encoder
     grain: int = 2  # mlp: pixels a side that an output covers; fewer outputs take in less noise
@@ -91,7 +91,7 @@ class DP2Vae:
                 f"{self.encoders} encoders for {data.num_records} records of {data.name}: each "
                 "needs a subset of its own, so at least 2 and no more than there are records"
             )
-        sizes = ("latent", "hidden", "encoder_hidden", "grain", "subset_batch", "chunk")
+        sizes = ("hidden", "encoder_hidden", "grain", "subset_batch", "chunk")
         for name in (*sizes, "adapt_steps", "refreshes", "refresh_steps"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
@@ -99,6 +99,8 @@ class DP2Vae:
         for name in above:
             if not 0 < getattr(self, name) < math.inf:
                 raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
+        if self.latent is not None and self.latent < 1:
+            raise BadInput(f"latent {self.latent} must be at least 1")
         if self.pretrain_steps < 0 or (self.steps is not None and self.steps < 1):
             raise BadInput("pretrain_steps must be at least 0, and steps at least 1")
         if not 0 <= self.averaging < 1 or not 0 <= self.kl_weight < math.inf:
@@ -154,21 +156,21 @@ class DP2Vae:
 
     def _recipe(self, data: TrainingData) -> Recipe:
         shape, classes = data.shape, data.num_classes
+        small = max(shape[1:]) <= 32
+        latent = _given(self.latent, 8 if small else 16)
         if self.network == "mlp":
             return mlp_recipe(
                 shape,
                 classes,
-                self.latent,
+                latent,
                 self.hidden,
                 self.label_scale,
                 self.grain,
                 self.encoder_hidden,
             )
-        # The paper's: two convolutions for 28 pixels a side, three for larger images.
-        halvings = 2 if max(shape[1:]) <= 32 else 3
-        return conv_recipe(
-            shape, classes, self.latent, [max(1, self.hidden >> i) for i in range(halvings)]
-        )
+        # Two convolutions for small images, three for larger ones.
+        channels = [max(1, self.hidden >> i) for i in range(2 if small else 3)]
+        return conv_recipe(shape, classes, latent, channels)
 
     def _calibrated(self, run: Run) -> SubsetSums:
         if run.noise_multiplier is not None:
@@ -216,7 +218,7 @@ class DP2Vae:
                 records=math.ceil(data.num_records / self.encoders),
                 progress=run.progress,
             )
-        latents = Latents(run.key, self.latent, run.device)
+        latents = Latents(run.key, recipe.latent, run.device)
         state = self._state(subsets, versions, recipe, run, latents)
         state.start(first)
         run.world.barrier()  # nobody writes while another still clears away

@@ -191,3 +191,14 @@ def test_latent_noise_is_the_same_wherever_the_records_lie(make_run):
     ids = torch.arange(4).reshape(2, 2)
     assert latents("decoder", 1, ids).shape == (2, 2, 3)
     assert not torch.equal(latents("decoder", 1, ids), latents("decoder", 2, ids))
+
+
+@pytest.mark.parametrize(
+    ("side", "channels", "latent"), [(28, [512, 256], 8), (64, [512, 256, 128], 16)]
+)
+def test_the_papers_networks_follow_from_the_size_of_the_images(tiny_data, side, channels, latent):
+    images = dataclasses.replace(tiny_data.private, pixels=torch.zeros(60, 3, side, side))
+    method = DP2Vae(**DP2Vae.presets["paper"])
+    recipe = method._recipe(dataclasses.replace(tiny_data, private=images))
+    assert recipe.decoder_arguments["channels"] == channels
+    assert recipe.latent == latent
