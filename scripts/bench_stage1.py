@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import time
@@ -22,6 +23,7 @@ from torch.nn.utils import clip_grad_norm_
 from dpray.data.records import Images
 from dpray.distributed.cluster import connect, disconnect
 from dpray.distributed.pool import RayPool
+from dpray.models.generators import Shape, coarse_shape
 from dpray.stacks.encoders import EncoderJobs
 from dpray.stacks.pretrain import EncoderJob, pretrain_block
 from dpray.stacks.recipes import EncoderSettings, mlp_recipe
@@ -30,11 +32,11 @@ from dpray.stacks.subsets import Subsets
 SHAPE, CLASSES = (1, 28, 28), 10
 
 
-def make_subsets(encoders: int, records: int) -> Subsets:
+def make_subsets(encoders: int, records: int, shape: Shape) -> Subsets:
     count = encoders * records
     rng = torch.Generator().manual_seed(0)
     images = Images(
-        torch.rand(count, *SHAPE, generator=rng),
+        torch.rand(count, *shape, generator=rng),
         torch.randint(CLASSES, (count,), generator=rng),
         torch.arange(count),
     )
@@ -86,11 +88,12 @@ def timed(run: Callable[[], Work], threads: int) -> tuple[float, float]:
 
 
 def measure(words: argparse.Namespace, cores: int, threads: int) -> dict[str, Any]:
+    shape = coarse_shape(SHAPE, words.grain)
     recipe = mlp_recipe(
-        SHAPE, CLASSES, words.latent, words.hidden, 5.0, words.grain, words.encoder_hidden
+        shape, CLASSES, words.latent, words.hidden, 5.0, encoder_hidden=words.encoder_hidden
     )
     settings = EncoderSettings(recipe=recipe, steps=words.steps, batch_size=words.records)
-    subsets = make_subsets(words.block, words.records)
+    subsets = make_subsets(words.block, words.records, shape)
     numbers = torch.arange(words.block)
     block = EncoderJob(tuple(numbers.tolist()), subsets.batch(numbers), settings)
     few = torch.arange(words.alone)
@@ -130,7 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--address", help="host:port of a cluster (default: a local Ray)")
     parser.add_argument("--cpus", type=int, help="cores of the local Ray (default: all)")
-    parser.add_argument("--grain", type=int, default=2, help="of the decoder (default: 2)")
+    parser.add_argument("--grain", type=int, default=2, help="of the images (default: 2)")
     parser.add_argument("--hidden", type=int, default=64, help="of the decoder (default: 64)")
     parser.add_argument("--encoder-hidden", type=int, default=32, help="units (default: 32)")
     parser.add_argument("--latent", type=int, default=8, help="default: %(default)s")
@@ -153,9 +156,10 @@ def main() -> None:
     if words.json:
         print(json.dumps(result))
         return
+    pixels = math.prod(coarse_shape(SHAPE, words.grain))
     print(
-        f"encoder {28 * 28 + CLASSES}-{words.encoder_hidden}-{2 * words.latent}, decoder "
-        f"{words.latent + CLASSES}-{words.hidden}-{(-(-28 // words.grain)) ** 2} (grain "
+        f"encoder {pixels + CLASSES}-{words.encoder_hidden}-{2 * words.latent}, decoder "
+        f"{words.latent + CLASSES}-{words.hidden}-{pixels} (grain "
         f"{words.grain}), {words.records} records a subset, blocks of {words.block}, "
         f"{cores} cores, load average {result['load_average']:.1f}"
     )

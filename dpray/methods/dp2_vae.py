@@ -24,6 +24,7 @@ from dpray.data.records import TrainingData
 from dpray.data.splits import partition
 from dpray.errors import BadInput
 from dpray.methods import register
+from dpray.models.generators import Shape, coarse_shape
 from dpray.privacy.queries import PaidQuery
 from dpray.privacy.subset_queries import SubsetSums
 from dpray.privacy.subset_sums import noisy_subset_mean
@@ -59,7 +60,7 @@ class DP2Vae:
     latent: int | None = None  # by default 8, for images over 32 pixels a side 16, as in the paper
     hidden: int = 64  # units of the decoder, or channels of the widest convolution
     encoder_hidden: int = 32  # mlp: units of an encoder
-    grain: int = 2  # mlp: pixels a side that an output covers; fewer outputs take in less noise
+    grain: int = 2  # mlp: pixels a side of what encoders see and decoders give: less to noise
     label_scale: float = 5.0  # mlp: of the one-hot label beside unit latents
     kl_weight: float = 1.5
     # Stage 1. Without steps the encoders stay as they were initialised.
@@ -155,22 +156,24 @@ class DP2Vae:
         )
 
     def _recipe(self, data: TrainingData) -> Recipe:
-        shape, classes = data.shape, data.num_classes
-        small = max(shape[1:]) <= 32
+        small = max(data.shape[1:]) <= 32
         latent = _given(self.latent, 8 if small else 16)
         if self.network == "mlp":
-            return mlp_recipe(
-                shape,
-                classes,
-                latent,
-                self.hidden,
-                self.label_scale,
-                self.grain,
-                self.encoder_hidden,
-            )
+            return self._mlp(data, data.shape, latent, self.grain)
         # Two convolutions for small images, three for larger ones.
         channels = [max(1, self.hidden >> i) for i in range(2 if small else 3)]
-        return conv_recipe(shape, classes, latent, channels)
+        return conv_recipe(data.shape, data.num_classes, latent, channels)
+
+    def _mlp(self, data: TrainingData, shape: Shape, latent: int, grain: int) -> Recipe:
+        return mlp_recipe(
+            shape,
+            data.num_classes,
+            latent,
+            self.hidden,
+            self.label_scale,
+            grain,
+            self.encoder_hidden,
+        )
 
     def _calibrated(self, run: Run) -> SubsetSums:
         if run.noise_multiplier is not None:
@@ -200,7 +203,7 @@ class DP2Vae:
             tensors = pack(modules, optimizer)
             run.checkpoints.save("train", Checkpoint(step, tensors, run.ledger.head))
 
-        settings = self._encoder_settings(recipe, run)
+        settings = self._encoder_settings(data, recipe, run)
         versions = EncoderVersions(
             run.workdir / "encoders",
             made_by=settings.digest(data.fingerprint),
@@ -267,14 +270,23 @@ class DP2Vae:
         run.world.barrier()
         versions.remove()
 
-    def _encoder_settings(self, recipe: Recipe, run: Run) -> EncoderSettings:
+    def _encoder_settings(self, data: TrainingData, recipe: Recipe, run: Run) -> EncoderSettings:
+        """Stage 1. An encoder that sees coarse images is trained to give back coarse ones.
+
+        Its weights, and those of its decoder, are the same in number and at the start; a coarse
+        image has fewer values to be right about, so the divergence counts for as much less.
+        """
+        grain = self.grain if self.network == "mlp" else 1
+        if grain > 1:
+            recipe = self._mlp(data, coarse_shape(data.shape, grain), recipe.latent, 1)
         return EncoderSettings(
             recipe=recipe,
+            grain=grain,
             steps=self.pretrain_steps,
             seed=run.seed,
             lr=self.pretrain_lr,
             clip_norm=self.pretrain_clip,
-            kl_weight=self.kl_weight,
+            kl_weight=self.kl_weight / grain**2,
             batch_size=self.subset_batch,
             shared_start=self.shared_start,
             device=run.device.type,

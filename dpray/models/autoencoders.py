@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpray.models.generators import one_hot
+from dpray.models.generators import coarsened, one_hot
 
 
 class Encodes(Protocol):
@@ -26,20 +26,28 @@ class Decodes(Protocol):
 class Encoder(nn.Module):
     """Images, and labels where it is conditional, to the posterior's mean and log-variance.
 
-    Seed 0's: one hidden layer (784-400-40).
+    Seed 0's: one hidden layer (784-400-40). With a `grain` above 1 it sees a coarser image, of
+    `pixels` values.
     """
 
     def __init__(
-        self, pixels: int, num_labels: int, latent: int, hidden: int, label_scale: float = 1.0
+        self,
+        pixels: int,
+        num_labels: int,
+        latent: int,
+        hidden: int,
+        label_scale: float = 1.0,
+        grain: int = 1,
     ) -> None:
         super().__init__()
+        self.grain = grain
         self.num_labels = num_labels  # 0: the label is not read
         self.label_scale = label_scale
         self.inner = nn.Linear(pixels + num_labels, hidden)
         self.outer = nn.Linear(hidden, 2 * latent)
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        inputs = images.flatten(1)
+        inputs = coarsened(images, self.grain).flatten(1)
         if self.num_labels:
             words = self.label_scale * one_hot(labels, self.num_labels, like=inputs)
             inputs = torch.cat([inputs, words], 1)

@@ -54,7 +54,7 @@ class ConditionalDecoder(nn.Module):
         self.shape: Shape = (channels, height, width)
         self.num_classes, self.latent, self.label_scale = num_classes, latent, label_scale
         self.grain = grain
-        self.coarse: Shape = (channels, -(-height // grain), -(-width // grain))
+        self.coarse = coarse_shape(self.shape, grain)
         # No buffers: they are public, follow from the shape, and belong in no release.
         self.rows = _bilinear(self.coarse[1], height)
         self.columns = _bilinear(self.coarse[2], width)
@@ -76,6 +76,16 @@ class ConditionalDecoder(nn.Module):
         labels = labels.to(self.outer.weight.device)
         latents = normals(rng, len(labels), self.latent, like=self.outer.weight)
         return self.logits(latents, labels).sigmoid().reshape(-1, *self.shape)
+
+
+def coarse_shape(shape: Shape, grain: int) -> Shape:
+    """Of images that show one value for every `grain` x `grain` pixels."""
+    return shape[0], -(-shape[1] // grain), -(-shape[2] // grain)
+
+
+def coarsened(images: Tensor, grain: int) -> Tensor:
+    """(N, C, H, W) images in a coarser grain: means over squares, cut off at the edge."""
+    return images if grain == 1 else F.avg_pool2d(images, grain, ceil_mode=True)
 
 
 def _bilinear(coarse: int, size: int) -> Tensor:

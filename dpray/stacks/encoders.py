@@ -34,7 +34,8 @@ class EncoderJobs:
 
     def __iter__(self) -> Iterator[EncoderJob]:
         for block in self.blocks:
-            yield EncoderJob(tuple(block.tolist()), self.subsets.batch(block), self.settings)
+            batch = self.subsets.batch(block).coarser(self.settings.grain)
+            yield EncoderJob(tuple(block.tolist()), batch, self.settings)
 
 
 def pretrain(

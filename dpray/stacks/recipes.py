@@ -17,7 +17,7 @@ import torch
 from dpray import models
 from dpray.errors import BadInput
 from dpray.models.autoencoders import VariationalAutoencoder
-from dpray.models.generators import Shape
+from dpray.models.generators import Shape, coarse_shape
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,14 @@ def mlp_recipe(
 ) -> Recipe:
     """Two linear layers each way: small enough for 2500 encoders on a laptop.
 
-    `hidden` are the units of the decoder, and of the encoder unless it has its own number.
+    `hidden` are the units of the decoder, and of the encoder unless it has its own number. With a
+    `grain` above 1 the encoder sees coarser images, and the decoder gives as coarse ones, enlarged.
     """
-    alike = {"latent": latent, "label_scale": label_scale}
+    alike = {"latent": latent, "label_scale": label_scale, "grain": grain}
     return Recipe(
         "encoder",
         {
-            "pixels": math.prod(shape),
+            "pixels": math.prod(coarse_shape(shape, grain)),
             "num_labels": num_classes,
             "hidden": hidden if encoder_hidden is None else encoder_hidden,
             **alike,
@@ -79,7 +80,6 @@ def mlp_recipe(
             "num_classes": num_classes,
             "hidden": hidden,
             **alike,
-            "grain": grain,
         },
     )
 
@@ -105,6 +105,7 @@ class EncoderSettings:
     lr: float = 1e-3
     clip_norm: float = 1.0  # of the encoder's gradient, and of its decoder's
     kl_weight: float = 1.0
+    grain: int = 1  # of the images it is trained on; the recipe is for images as coarse as that
     batch_size: int = 32  # a subset with no more records is taken whole at every step
     # Whether all start from the same weights, so that their latents mean the same.
     shared_start: bool = True
@@ -115,6 +116,8 @@ class EncoderSettings:
             raise BadInput(
                 f"steps {self.steps} must be at least 0, batch_size {self.batch_size} at least 1"
             )
+        if self.grain < 1:
+            raise BadInput(f"grain {self.grain} must be at least 1")
         for name in ("lr", "clip_norm"):
             if not 0 < getattr(self, name) < math.inf:
                 raise BadInput(f"{name} {getattr(self, name):g} must be above 0")

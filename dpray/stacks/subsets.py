@@ -6,7 +6,7 @@ Shapes: n subsets asked for, P records of the largest of them, C channels, H, W 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import cast
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dpray.data.records import Images
 from dpray.errors import BadInput
+from dpray.models.generators import coarsened
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,6 +36,11 @@ class SubsetBatch:
     @property
     def sizes(self) -> list[int]:
         return [int(size) for size in self.mask.sum(1).tolist()]
+
+    def coarser(self, grain: int) -> SubsetBatch:
+        """The same records in a coarser grain."""
+        flat = coarsened(self.pixels.flatten(0, 1), grain)
+        return replace(self, pixels=flat.reshape(*self.labels.shape, *flat.shape[1:]))
 
     def to(self, device: torch.device | str) -> SubsetBatch:
         return SubsetBatch(*(cast(Tensor, getattr(self, f.name)).to(device) for f in fields(self)))
