@@ -45,9 +45,10 @@ format: setup  ## let ruff mend and format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup  ## the short benchmarks: one private step, one fan-out
+bench: setup  ## the short benchmarks: one private step, one fan-out, stage 1 of DP2-VAE
 	$(BIN)/python scripts/bench_step.py
 	$(BIN)/python scripts/bench_fanout.py
+	$(BIN)/python scripts/bench_stage1.py
 
 clean:  ## remove the environment and caches; runs and data stay where they are
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info

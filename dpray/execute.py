@@ -81,7 +81,8 @@ def execute(
 ) -> Result:
     """Runs `spec`, or takes the run `run_id` up again where it stopped.
 
-    In a process group every rank calls this; rank 0 alone touches the run's folder.
+    In a process group every rank calls this. Rank 0 alone touches the run's folder, but for what a
+    method keeps of a rank's own records in the private part of it.
     """
     pool = pool or SerialPool(progress)
     started = _cpu_seconds(pool)

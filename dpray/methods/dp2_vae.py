@@ -203,26 +203,8 @@ class DP2Vae:
             tensors = pack(modules, optimizer)
             run.checkpoints.save("train", Checkpoint(step, tensors, run.ledger.head))
 
-        settings = self._encoder_settings(data, recipe, run)
-        versions = EncoderVersions(
-            run.workdir / "encoders",
-            made_by=settings.digest(data.fingerprint),
-            say=run.checkpoints.say,
-        )
-        # Later on, encoders that changed meanwhile cannot be made again from their start.
-        if first == 0 or (first < query.steps and not STATES[self.encoder_state].changes_encoders):
-            mine = torch.arange(run.world.rank, self.encoders, run.world.size)
-            pretrain(
-                subsets,
-                versions.at(0),
-                run.pool,
-                settings,
-                numbers=mine,
-                records=math.ceil(data.num_records / self.encoders),
-                progress=run.progress,
-            )
         latents = Latents(run.key, recipe.latent, run.device)
-        state = self._state(subsets, versions, recipe, run, latents)
+        state = self._stage_one(data, subsets, recipe, latents, run, query.steps - first)
         state.start(first)
         run.world.barrier()  # nobody writes while another still clears away
         chunks = Chunks(query, subsets, state, latents, run.key, self.chunk)
@@ -268,7 +250,38 @@ class DP2Vae:
                     state.kept(step + 1)
         save(query.steps)  # whatever the time: now the encoders go
         run.world.barrier()
-        versions.remove()
+        state.versions.remove()
+
+    def _stage_one(
+        self,
+        data: TrainingData,
+        subsets: Subsets,
+        recipe: Recipe,
+        latents: Latents,
+        run: Run,
+        steps_left: int,
+    ) -> Frozen:
+        """The encoders, trained where they are missing, in the state in which stage 2 uses them."""
+        settings = self._encoder_settings(data, recipe, run)
+        versions = EncoderVersions(
+            run.workdir / "encoders",
+            made_by=settings.digest(data.fingerprint),
+            say=run.checkpoints.say,
+        )
+        steps = self.query(1.0).steps
+        # Encoders that changed since cannot be made again from their start.
+        changed = STATES[self.encoder_state].changes_encoders and steps_left < steps
+        if steps_left and not changed:
+            pretrain(
+                subsets,
+                versions.at(0),
+                run.pool,
+                settings,
+                numbers=torch.arange(run.world.rank, self.encoders, run.world.size),
+                records=math.ceil(data.num_records / self.encoders),
+                progress=run.progress,
+            )
+        return self._state(subsets, versions, recipe, run, latents)
 
     def _encoder_settings(self, data: TrainingData, recipe: Recipe, run: Run) -> EncoderSettings:
         """Stage 1. An encoder that sees coarse images is trained to give back coarse ones.
