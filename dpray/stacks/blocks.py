@@ -81,8 +81,10 @@ def fastest_block(settings: EncoderSettings) -> int:
     return _FASTEST["cuda" if settings.device.startswith("cuda") else "cpu"]
 
 
-def free_memory() -> int:
-    """Bytes of this machine's memory, or of this container's, that nobody uses."""
+def free_memory(device: str = "cpu") -> int:
+    """Bytes of this machine's memory, or this container's, or of a GPU's, that nobody uses."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info()[0])
     free = _read_meminfo()
     limit = _read_number(Path("/sys/fs/cgroup/memory.max"))
     used = _read_number(Path("/sys/fs/cgroup/memory.current"))

@@ -57,13 +57,15 @@ def pretrain(
     store tells how many those are. `records` is the public mean of a subset's number of records,
     from which memory is judged: how many this worker has is private. `progress` counts encoders.
     """
+    gpus = 0.0 if settings.device == "cpu" else 1.0
     present = store.present()
     missing = torch.tensor([k for k in numbers.tolist() if k not in present], dtype=torch.long)
     if block is None and len(missing):
         block = block_size(
             encoder_bytes(settings, 2 * records),
-            free_memory(),
-            num_workers or os.cpu_count() or 1,
+            free_memory(settings.device),
+            # A GPU is used by the worker that holds it, one block after the other.
+            num_workers or (1 if gpus else os.cpu_count() or 1),
             fastest=fastest_block(settings),
             num_encoders=len(missing),
         )
@@ -72,7 +74,6 @@ def pretrain(
     if block is not None and len(missing):
         blocks = subsets.by_size(missing).tensor_split(-(-len(missing) // block))
     jobs = EncoderJobs(subsets, blocks, settings)
-    gpus = 0.0 if settings.device == "cpu" else 1.0
     with progress("encoders", len(numbers)) as bar:
         bar.advance(len(numbers) - len(missing))
         results = pool.map(pretrain_block, jobs, gpus=gpus, label="encoders", quiet=True)
