@@ -17,7 +17,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from dpray.distributed.resources import limit_threads
+from dpray.distributed.resources import limit_threads, worker_environment
 
 # A value of `shared` that was slow to unpack stays for the next chunk. One is kept at most, and
 # none that unpacks at once: those are windows into the object store and would keep it full.
@@ -54,6 +54,8 @@ def run_chunk(
 ) -> ChunkResult:
     """`fn(job, shared)` for every job. `shared` is a list of one reference, or of none."""
     global _limited_to
+    # Ray sets the variables anew for every task, by what the task asked of it: a lent one, nothing.
+    os.environ.update(worker_environment(cpus))
     if _limited_to != cpus:
         limit_threads(cpus)
         _limited_to = cpus

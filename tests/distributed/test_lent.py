@@ -84,9 +84,10 @@ def test_a_lost_process_is_replaced_and_one_that_is_always_lost_refused(
 
 
 def test_processor_time_of_lent_tasks_is_counted(mapped: Map) -> None:
-    ours = mapped(lent_jobs.spin, range(4), shared=0.2)
-    assert 0.8 <= ours.cpu_seconds < 1.6
-    assert mapped(pool_jobs.slow, range(4), shared=0.2).cpu_seconds < 0.4
+    busy = mapped(lent_jobs.spin, range(4), shared=0.5).cpu_seconds
+    asleep = mapped(pool_jobs.slow, range(4), shared=0.5).cpu_seconds
+    assert busy >= 2.0
+    assert asleep < 0.5 * busy  # not none: Ray's own threads run beside the jobs
 
 
 def test_jobs_that_want_a_gpu_are_done_by_the_worker_itself(mapped: Map) -> None:
