@@ -21,8 +21,8 @@ from dpray.privacy.subset_planning import (
 )
 from dpray.privacy.subset_queries import SubsetSampling
 from dpray.progress import silent, terminal
+from dpray.stacks.states import STATES
 
-_STATES = ("ephemeral", "scheduled", "frozen", "selected")  # the last remembers the draws
 _RANGES = {"subsets": (2, 10**9), "steps": (1, 10**7), "parameters": (1, 10**12)}
 _ONLY_HERE = ("subsets_per_step", "sampling", "encoder_state", "parameters")
 _NOT_HERE = ("batch_size", "epochs")
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--sampling", choices=get_args(SubsetSampling), help="only this way")
     group.add_argument(
         "--encoder-state",
-        choices=_STATES,
+        choices=list(STATES),
         help="what happens to encoders between draws; default ephemeral. Trained when selected, "
         "they remember the draws, which costs more",
     )
@@ -104,7 +104,7 @@ def show(args: argparse.Namespace) -> int:
                 sampling=sampling,
                 subsets_per_step=count,
                 steps=args.steps or default_steps(count),
-                remembers_draws=state == "selected",
+                remembers_draws=STATES[state].remembers_draws,
                 delta=args.delta,
                 epsilon=args.epsilon,
                 noise_multiplier=args.noise_multiplier,

@@ -25,6 +25,7 @@ examples:
   dpray run dp-sgd --dataset mnist --epsilon 3 --set model=cnn features=pixels --runs 3
   dpray run dp-sgd --dataset my-images.npz --epsilon 1 --delta 1e-6 --json
   dpray run dp-sgd --dataset mnist --epsilon 3 --workers 2 --address 10.0.0.5:6379
+  dpray run dp2-vae --dataset mnist --epsilon 10 --preset laptop --encoders 2500
   dpray run sgd --dataset mnist                       (no privacy: the ceiling)
 
 `dpray methods` lists the methods, `dpray methods dp-sgd` its settings and presets.

@@ -47,7 +47,6 @@ def pretrain(
     records: int,
     numbers: Tensor,
     block: int | None = None,
-    num_workers: int | None = None,
     progress: Progress = silent,
 ) -> None:
     """Fills `store` with the encoders of `numbers`.
@@ -65,7 +64,7 @@ def pretrain(
             encoder_bytes(settings, 2 * records),
             free_memory(settings.device),
             # A GPU is used by the worker that holds it, one block after the other.
-            num_workers or (1 if gpus else os.cpu_count() or 1),
+            1 if gpus else os.cpu_count() or 1,
             fastest=fastest_block(settings),
             num_encoders=len(missing),
         )

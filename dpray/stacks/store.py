@@ -96,20 +96,13 @@ class EncoderStore:
             )
         return set(self._places)
 
-    def read(self, numbers: Iterable[int], out: Stack | None = None) -> Stack:
-        """The encoders of `numbers`, stacked in that order.
-
-        `out`, what an earlier read of as many gave, is written over and returned: to find fresh
-        memory for a large stack takes several times as long as to copy it.
-        """
+    def read(self, numbers: Iterable[int]) -> Stack:
+        """The encoders of `numbers`, stacked in that order."""
         places = self._find([int(number) for number in numbers])
         blocks = {path: self._block(path) for path in {place.path for place in places}}
         first = next(iter(blocks.values()))
         return {
-            name: torch.stack(
-                [blocks[place.path][name][place.row] for place in places],
-                out=None if out is None else out[name],
-            )
+            name: torch.stack([blocks[place.path][name][place.row] for place in places])
             for name in first
         }
 
