@@ -6,13 +6,10 @@ shows, says nothing about the records.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import torch
-from torch import Tensor
 
 from dpray.errors import BadInput
+from dpray.memory import kept_bytes
 from dpray.stacks.recipes import EncoderSettings
 
 # Measured on one core with the small network: 8 give 0.7 of the rate, 128 no more than 32. Larger
@@ -29,21 +26,12 @@ def encoder_bytes(settings: EncoderSettings, num_records: int) -> int:
     recipe = settings.recipe
     model = recipe.build(settings.seed)
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
-    held = {p.data_ptr() for p in model.parameters()}
-    kept: dict[int, int] = {}
-
-    def count(value: Tensor) -> Tensor:
-        if value.data_ptr() not in held:
-            kept[value.data_ptr()] = value.numel() * value.element_size()
-        return value
-
     rows = max(1, min(num_records, settings.batch_size))
     # One row stands for all: what is kept grows by the same amount with each.
-    images = torch.zeros(1, *recipe.shape)
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda value: value):
-        losses = model(images, torch.zeros(1, dtype=torch.long), torch.zeros(1, recipe.latent), 1.0)
-    del losses
-    activations = int(_PASSING * rows * sum(kept.values()))
+    images, latents = torch.zeros(1, *recipe.shape), torch.zeros(1, recipe.latent)
+    label = torch.zeros(1, dtype=torch.long)
+    kept = kept_bytes(lambda: model(images, label, latents, 1.0), model.parameters())
+    activations = int(_PASSING * rows * kept)
     data = 2 * max(1, num_records) * images.numel() * images.element_size()
     return _COPIES * parameters + activations + data
 
@@ -79,33 +67,3 @@ def fastest_block(settings: EncoderSettings) -> int:
     if settings.one_by_one:
         return _FASTEST_ONE_BY_ONE
     return _FASTEST["cuda" if settings.device.startswith("cuda") else "cpu"]
-
-
-def free_memory(device: str = "cpu") -> int:
-    """Bytes of this machine's memory, or this container's, or of a GPU's, that nobody uses."""
-    if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info()[0])
-    free = _read_meminfo()
-    limit = _read_number(Path("/sys/fs/cgroup/memory.max"))
-    used = _read_number(Path("/sys/fs/cgroup/memory.current"))
-    if limit is not None and used is not None:
-        free = min(free, max(limit - used, 1))
-    return free
-
-
-def _read_meminfo() -> int:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass  # not Linux
-    # What is free is not told everywhere; half of what there is mostly is.
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-
-
-def _read_number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # no such file, or "max"
-        return None

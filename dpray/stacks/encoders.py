@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from dpray.memory import free_memory
 from dpray.pool import Pool
 from dpray.progress import Progress, silent
-from dpray.stacks.blocks import block_size, encoder_bytes, fastest_block, free_memory
+from dpray.stacks.blocks import block_size, encoder_bytes, fastest_block
 from dpray.stacks.pretrain import EncoderJob, pretrain_block
 from dpray.stacks.recipes import EncoderSettings
 from dpray.stacks.store import EncoderStore

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from dpray.errors import BadInput
+from dpray.memory import free_memory
 from dpray.pool import SerialPool
-from dpray.stacks.blocks import block_size, encoder_bytes, free_memory
+from dpray.stacks.blocks import block_size, encoder_bytes
 from dpray.stacks.encoders import EncoderJobs, pretrain
 from dpray.stacks.pretrain import EncoderJob, pretrain_block
 from dpray.stacks.recipes import conv_recipe

@@ -1,0 +1,56 @@
+"""How much memory is free and how much a network takes: what does not fit is refused untried."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+
+def free_memory(device: str = "cpu") -> int:
+    """Bytes of this machine's memory, or this container's, or of a GPU's, that nobody uses."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info()[0])
+    free = _read_meminfo()
+    limit = _read_number(Path("/sys/fs/cgroup/memory.max"))
+    used = _read_number(Path("/sys/fs/cgroup/memory.current"))
+    if limit is not None and used is not None:
+        free = min(free, max(limit - used, 1))
+    return free
+
+
+def _read_meminfo() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # not Linux
+    # What is free is not told everywhere; half of what there is mostly is.
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _read_number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # no such file, or "max"
+        return None
+
+
+def kept_bytes(forward: Callable[[], object], parameters: Iterable[Tensor]) -> int:
+    """What a forward pass keeps for its backward pass, the parameters themselves left out."""
+    held = {p.data_ptr() for p in parameters}
+    kept: dict[int, int] = {}
+
+    def count(value: Tensor) -> Tensor:
+        if value.data_ptr() not in held:
+            kept[value.data_ptr()] = value.numel() * value.element_size()
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda value: value):
+        result = forward()
+    del result
+    return sum(kept.values())
