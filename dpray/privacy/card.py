@@ -22,6 +22,7 @@ from dpray.errors import BadInput, LedgerDamaged
 from dpray.privacy.accounting import LARGEST_SENSIBLE_EPSILON, prv_epsilon
 from dpray.privacy.events import describe
 from dpray.privacy.ledger import Ledger, ledger_from_json
+from dpray.privacy.parts import CONDITION, classes_of
 from dpray.storage import write_whole
 
 _TOLERANCE = 1e-6
@@ -122,7 +123,7 @@ class Card:
             "Treated as public",
             *(f"  {name}: {value}" for name, value in self.treated_as_public.items()),
             "",
-            "What the guarantee does not cover",
+            "What the guarantee rests on, and what it does not cover",
             *(f"  - {text}" for text in self.assumptions),
         ]
         return "\n".join(lines) + "\n"
@@ -177,12 +178,29 @@ def make_card(
         sample_rate=facts.get("sample_rate"),
         epsilon_by_accountant={**by_accountant, "prv (cross-check)": _cross_check(ledger)},
         accountant_versions={name: version(name) for name in ("dp-accounting", "opacus")},
-        treated_as_public=dict(public),
+        treated_as_public={**public, **_public_cuts(ledger)},
         covers=covers,
         fit_for_release=not against,
         reasons_against=tuple(against),
+        assumptions=(*_conditions(ledger), *ASSUMPTIONS),
         ledger=ledger.to_json(),
     )
+
+
+def _cuts(ledger: Ledger) -> list[tuple[int, ...]]:
+    """The classes of every part that was cut by label, in the order of the charges."""
+    found = dict.fromkeys(classes_of(entry.part) for entry in ledger.entries)
+    return [classes for classes in found if classes is not None]
+
+
+def _public_cuts(ledger: Ledger) -> dict[str, Any]:
+    cuts = _cuts(ledger)
+    return {"classes of each part": [list(classes) for classes in cuts]} if cuts else {}
+
+
+def _conditions(ledger: Ledger) -> tuple[str, ...]:
+    """What epsilon rests on, because of how the records were cut into parts."""
+    return (CONDITION,) if _cuts(ledger) else ()
 
 
 def _finite(value: float | None) -> float | None:
@@ -253,6 +271,8 @@ def _check_headline(card: Card, ledger: Ledger) -> None:
     for name, value in ledger.cost().by_accountant().items():
         if _shown(_finite(value)) != _shown(card.epsilon_by_accountant.get(name)):
             raise LedgerDamaged(f"the card states another epsilon by {name} than its events cost")
+    if any(condition not in card.assumptions for condition in _conditions(ledger)):
+        raise LedgerDamaged("the card leaves out the condition on parts that are cut by label")
     unfit = card.epsilon is None or card.epsilon > LARGEST_SENSIBLE_EPSILON
     if card.fit_for_release and (unfit or card.reasons_against):
         raise LedgerDamaged("the card says it is fit for release, against its own numbers")

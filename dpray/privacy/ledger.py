@@ -5,8 +5,8 @@ and on the disk; only then does `pay` return, so a line torn by a crash was neve
 is dropped. `ledger.head` is written after each line and before the data are read: a ledger
 that lacks what the head names was cut after the fact, and is refused.
 
-Entries name the part of the records they read. Parts are disjoint (training records, the
-hold-out), so their costs do not add up: epsilon of the ledger is that of the costliest part.
+Entries name the part of the records they read: `parts.py` says which of them a record can be
+in at once. Only those add up: epsilon of the ledger is that of the costliest kind of record.
 """
 
 from __future__ import annotations
@@ -32,13 +32,18 @@ from dpray.privacy.events import (
     event_to_json,
     noise_multiplier_of,
 )
+from dpray.privacy.parts import (
+    EVERY_RECORD,
+    HOLD_OUT,
+    TRAINING,
+    may_share_a_record,
+    shared_by_a_record,
+)
 from dpray.privacy.planning import calibrate
 from dpray.privacy.queries import PaidQuery, Q, Together
 from dpray.storage import clear_errors, write_whole
 
-EVERY_RECORD = "every record"
-TRAINING = "training records"
-HOLD_OUT = "hold-out records"
+__all__ = ["EVERY_RECORD", "HOLD_OUT", "TRAINING", "Entry", "Ledger", "alone", "ledger_from_json"]
 
 
 def alone() -> None:
@@ -136,19 +141,15 @@ class Ledger:
         return ledger
 
     def cost(self, extra: Entry | None = None) -> Cost:
-        """What the entries cost together: the costliest of the disjoint parts."""
+        """What the entries cost together: those that read the costliest kind of record."""
         entries = [*self.entries, extra] if extra else self.entries
         if self.adjacency is Adjacency.REPLACE:
             # A replaced record may move from one part to another: both change.
             return cost_of([e.event for e in entries], self.budget.delta, self.adjacency)
-        parts = {e.part for e in entries if e.part != EVERY_RECORD} or {EVERY_RECORD}
+        groups = shared_by_a_record([e.part for e in entries])
         costs = [
-            cost_of(
-                [e.event for e in entries if e.part in (part, EVERY_RECORD)],
-                self.budget.delta,
-                self.adjacency,
-            )
-            for part in sorted(parts)
+            cost_of([entries[i].event for i in group], self.budget.delta, self.adjacency)
+            for group in groups
         ]
         return max(costs, key=lambda cost: cost.epsilon)
 
@@ -165,7 +166,7 @@ class Ledger:
         for entry in self.entries:
             if entry.name == name:
                 return make_query(noise_multiplier_of(entry.event))
-        spent = [e.event for e in self.entries if e.part in (part, EVERY_RECORD)]
+        spent = self._spent(part, self.entries)
         return calibrate(make_query, self.budget, spent=spent, adjacency=self.adjacency)
 
     def calibrate_together(
@@ -181,11 +182,10 @@ class Ledger:
         paid = {e.name: noise_multiplier_of(e.event) for e in self.entries if e.name in names}
         if len(paid) < len(names):
             others = [e for e in self.entries if e.name not in names]
-            spent = [e.event for e in others if e.part in (part, EVERY_RECORD)]
             queries = calibrate(
                 lambda noise: Together(tuple(make_queries(noise))),
                 self.budget,
-                spent=spent,
+                spent=self._spent(part, others),
                 adjacency=self.adjacency,
             ).queries
         return [
@@ -194,6 +194,11 @@ class Ledger:
             else query
             for query in queries
         ]
+
+    def _spent(self, part: str, entries: Sequence[Entry]) -> list[dp.DpEvent]:
+        """What a record of `part` may have paid already, so that a query on it adds to that."""
+        together = self.adjacency is Adjacency.REPLACE  # see `cost`
+        return [e.event for e in entries if together or may_share_a_record(e.part, part)]
 
     def pay(self, query: Q, *, part: str = TRAINING) -> PaidQuery[Q]:
         """Charges a query for all its steps, or refuses it and leaves no trace.
