@@ -64,6 +64,12 @@ class Checkpoints:
         self.seconds = _seconds_between()
         self.saved_at = time.monotonic()
 
+    def within(self, name: str) -> Checkpoints:
+        """Checkpoints of one task of the run, apart from those of the others."""
+        if self.world.is_first:
+            private_folder(self.folder)
+        return Checkpoints(self.folder / name, world=self.world, say=self.say)
+
     def due(self) -> bool:
         """Whether enough work was done since the last one to be worth a checkpoint."""
         return self.world.is_first and time.monotonic() - self.saved_at >= self.seconds

@@ -8,9 +8,10 @@ No code is ever pickled: a release on disk is `release.json` and `weights.safete
 from __future__ import annotations
 
 import json
+import zlib
 from abc import ABC
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -25,6 +26,7 @@ from dpray.errors import BadInput, CannotResume
 from dpray.models.batches import in_batches
 from dpray.pool import Pool
 from dpray.privacy.ledger import Ledger
+from dpray.privacy.ledger_part import LedgerPart
 from dpray.privacy.noise import RunKey
 from dpray.progress import Progress
 from dpray.storage import clear_errors, write_whole
@@ -73,13 +75,34 @@ class Run:
         self.checkpoints.save(name, Checkpoint(1, {"release": noisy}, self.ledger.head))
         return noisy
 
+    def part_of(self, name: str, part: str) -> Run:
+        """This run as its task `name` sees it, which reads the records of `part` and no others.
+
+        Guarantee: what the task pays is charged to `part`. Its key and the names of its queries
+        are its own, so no noise of one task is that of another; so are its public draws, its
+        checkpoints and its facts. The caller gives the task no records but those of `part`.
+        """
+        progress = self.progress
+        return replace(
+            self,
+            ledger=LedgerPart(self.ledger, name, part),
+            key=self.key.derive(name),
+            seed=zlib.crc32(f"{self.seed}/{name}".encode()) >> 1,
+            workdir=self.workdir / name,
+            checkpoints=self.checkpoints.within(name),
+            progress=lambda label, total: progress(f"{name}: {label}", total),
+            facts={},
+        )
+
 
 class Method(Protocol):
     """A frozen dataclass: its fields are the hyperparameters, `fit` is the algorithm.
 
     What it may have besides: `share`, to share its records out itself (`SharesRecords`);
-    `presets: ClassVar[Mapping[str, Mapping[str, Any]]]`, settings under a name; and
-    `gpu_preset: ClassVar[str]`, the one that is taken where there is a GPU and none was named.
+    `go_on`, to take up new classes (`GoesOn`);
+    `presets: ClassVar[Mapping[str, Mapping[str, Any]]]`, settings under a name;
+    `gpu_preset: ClassVar[str]`, the one that is taken where there is a GPU and none was named; and
+    `needs_public_test: ClassVar[bool]`, where it cannot be measured on a private hold-out.
     """
 
     name: ClassVar[str]
@@ -106,6 +129,21 @@ class SharesRecords(Protocol):
         ...
 
 
+@runtime_checkable
+class GoesOn(Protocol):
+    """A method that can take up classes it has not seen, from what earlier tasks released."""
+
+    def go_on(
+        self, earlier: Release | None, classes: tuple[int, ...], data: TrainingData, run: Run
+    ) -> Release:
+        """Learns `classes`. `data` lists all classes there will ever be, under their numbers.
+
+        It holds the records of `classes` alone, and `run` charges them alone. `earlier` is what
+        the tasks before this one released, None for the first; `earlier.tasks` are their classes.
+        """
+        ...
+
+
 def refuse_one_class(data: TrainingData) -> None:
     """What a synthesizer makes is measured by a classifier trained on it."""
     if data.num_classes < 2:
@@ -124,12 +162,13 @@ class Release(ABC):
     module: nn.Module
     class_names: tuple[str, ...]
     shape: tuple[int, int, int]
+    # The classes that each task brought, where they were learnt one task after another.
+    tasks: tuple[tuple[int, ...], ...] = ()
 
     kind: ClassVar[str]
 
-    def save(self, folder: Path) -> None:
-        with clear_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+    def recipe(self) -> dict[str, Any]:
+        """All but the weights, as JSON: `rebuilt` makes the release again."""
         recipe = {
             "kind": self.kind,
             "model": self.model,
@@ -137,7 +176,13 @@ class Release(ABC):
             "class_names": list(self.class_names),
             "shape": list(self.shape),
         }
-        write_whole(folder / "release.json", (json.dumps(recipe, indent=2) + "\n").encode())
+        return {**recipe, "tasks": list(map(list, self.tasks))} if self.tasks else recipe
+
+    def save(self, folder: Path) -> None:
+        with clear_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        recipe = json.dumps(self.recipe(), indent=2) + "\n"
+        write_whole(folder / "release.json", recipe.encode())
         weights = {k: v.detach().cpu().contiguous() for k, v in self.module.state_dict().items()}
         write_whole(folder / "weights.safetensors", save(weights))
 
@@ -180,12 +225,18 @@ def load_release(folder: Path) -> Release:
     recipe = json.loads((folder / "release.json").read_text())
     if recipe["kind"] not in RELEASES:
         raise BadInput(f"{folder} holds a {recipe['kind']!r}, not one of {sorted(RELEASES)}")
+    return rebuilt(recipe, load_file(folder / "weights.safetensors"))
+
+
+def rebuilt(recipe: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Release:
+    """What `Release.recipe` came from."""
     module = models.build(recipe["model"], **recipe["arguments"])
-    module.load_state_dict(load_file(folder / "weights.safetensors"))
+    module.load_state_dict(weights)
     return RELEASES[recipe["kind"]](
         model=recipe["model"],
         arguments=recipe["arguments"],
         module=module.eval(),
         class_names=tuple(recipe["class_names"]),
         shape=tuple(recipe["shape"]),
+        tasks=tuple(map(tuple, recipe.get("tasks", ()))),
     )

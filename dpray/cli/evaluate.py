@@ -62,6 +62,8 @@ clearer). Classifiers and seeds are trained side by side, as Ray tasks of one th
 
 suites:
   quick   {" ".join(SUITES["quick"].classifiers)}, once: what every run measures of itself
+  small   {" ".join(SUITES["small"].classifiers)}, {SUITES["small"].runs} times each: the same for
+          a set of a few images
   paper   {" ".join(SUITES["paper"].classifiers)},
           {SUITES["paper"].runs} times each; FID and Inception Score where their weights can be had
 

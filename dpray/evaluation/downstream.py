@@ -8,7 +8,7 @@ private too: it is called `raw_correct` and must not leave without noise.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -48,7 +48,7 @@ class Task:
     labels: Tensor
     test: Images
     num_classes: int
-    epochs: int | None
+    epochs: Mapping[str, int]  # by classifier; else its own number
 
 
 def downstream(
@@ -60,13 +60,16 @@ def downstream(
     classifiers: Sequence[str],
     seeds: Sequence[int],
     pool: Pool,
-    epochs: int | None = None,
+    epochs: int | Mapping[str, int] | None = None,
 ) -> list[Score]:
     """A score for every classifier and seed, in that order.
 
-    `epochs` replaces the number each network has by default; `lr` has none. Logistic regression
-    draws nothing at random: it is trained once and its score stands for every seed.
+    `epochs` replaces the number that networks have by default, of all of them or by name; `lr`
+    has none. Logistic regression draws nothing at random: it is trained once and its score stands
+    for every seed.
     """
+    if not isinstance(epochs, Mapping):
+        epochs = {} if epochs is None else dict.fromkeys(classifiers, epochs)
     task = Task(images, labels, test, num_classes, epochs)
     _check(task, classifiers, seeds)
     jobs = [
@@ -96,7 +99,7 @@ def train_and_count(job: Job, task: Task) -> Score:
             task.labels,
             num_classes=task.num_classes,
             seed=job.seed,
-            epochs=task.epochs,
+            epochs=task.epochs.get(job.classifier),
         )
         predicted = logits_of(network, task.test.pixels).argmax(1)
     raw_correct = int((predicted == task.test.labels).sum())
@@ -120,8 +123,8 @@ def _check(task: Task, classifiers: Sequence[str], seeds: Sequence[int]) -> None
             raise unknown("classifier", name, CLASSIFIERS)
     if not classifiers or not seeds:
         raise BadInput("a downstream evaluation needs at least one classifier and one seed")
-    if task.epochs is not None and task.epochs < 1:
-        raise BadInput(f"epochs is {task.epochs}; it must be at least 1")
+    if min(task.epochs.values(), default=1) < 1:
+        raise BadInput(f"epochs is {min(task.epochs.values())}; it must be at least 1")
     images, labels = task.images, task.labels
     if len(images) != len(labels):
         raise BadInput(f"there are {len(images)} synthetic images but {len(labels)} labels")

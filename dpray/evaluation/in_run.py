@@ -1,8 +1,9 @@
-"""What a run measures of its own release: the quick suite, on a test set public or paid for."""
+"""What a run measures of its own release, on a test set that is public or paid for."""
 
 from __future__ import annotations
 
 import math
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -10,15 +11,18 @@ from torch import Tensor
 from dpray.contract import Classifier, Release, Run, Synthesizer
 from dpray.data.records import Dataset
 from dpray.errors import BadInput
+from dpray.evaluation.continual import measure_tasks
 from dpray.evaluation.downstream import Score, downstream
 from dpray.evaluation.metrics import Metric, Source
 from dpray.evaluation.suite import (
-    SUITES,
     Say,
+    Suite,
     accuracies,
+    by_classifier,
     convergence,
     measure_classifier,
     measure_images,
+    suite_of_run,
 )
 from dpray.evaluation.synthetic import Synthetic, draw, num_images
 from dpray.privacy.ledger import HOLD_OUT
@@ -28,20 +32,22 @@ from dpray.privacy.queries import GaussianSum, PaidQuery
 _HOLD_OUT_QUERY = "hold-out accuracy"
 # Where the run has no epsilon to calibrate to: epsilon 1 at delta 1e-5 for hold-out records.
 _NOISE_WITHOUT_BUDGET = 3.7307
-_QUICK = SUITES["quick"]
 
 
 def evaluate(release: Release, dataset: Dataset, run: Run, say: Say) -> list[Metric]:
+    if release.tasks:
+        return measure_tasks(release, dataset, run)
     if isinstance(release, Classifier):
         if dataset.test_is_public:
             return [measure_classifier(release, dataset, reference="test")]
         return _paid_accuracy(release, dataset, run)
     if isinstance(release, Synthesizer):
         images = draw(release, num_images(dataset.train.num_records), run.seed)
+        suite = suite_of_run(release)
         if dataset.test_is_public:
-            return measure_images(images, dataset, _QUICK, pool=run.pool, seed=run.seed, say=say)
+            return measure_images(images, dataset, suite, pool=run.pool, seed=run.seed, say=say)
         say("note: domain FID and score left out: the hold-out is private")
-        return _paid_downstream(images, dataset, run, say)
+        return _paid_downstream(images, dataset, suite, run, say)
     raise BadInput(f"no evaluation for a {release.kind}")
 
 
@@ -63,13 +69,16 @@ def _paid_accuracy(release: Classifier, dataset: Dataset, run: Run) -> list[Metr
     return [metric, _noise_of(paid, len(test))]
 
 
-def _paid_downstream(images: Synthetic, dataset: Dataset, run: Run, say: Say) -> list[Metric]:
+def _paid_downstream(
+    images: Synthetic, dataset: Dataset, suite: Suite, run: Run, say: Say
+) -> list[Metric]:
     """The accuracy of every classifier on a private hold-out, from one vector of noisy counts.
 
-    Guarantee: a hold-out record changes each of k counts by at most one, so the vector by at
-    most the root of k. The classifiers are trained on the release alone.
+    Guarantee: a hold-out record changes each of k counts, which are means over the networks of
+    a classifier, by at most one, so the vector by at most the root of k. The classifiers are
+    trained on the release alone.
     """
-    test, names = dataset.test, _QUICK.classifiers
+    test, names = dataset.test, suite.classifiers
     paid = _pay(run, num_counts=len(names))
     notes: list[Score] = []
 
@@ -80,17 +89,20 @@ def _paid_downstream(images: Synthetic, dataset: Dataset, run: Run, say: Say) ->
             test,
             num_classes=dataset.train.num_classes,
             classifiers=names,
-            seeds=(run.seed,),
+            seeds=range(run.seed, run.seed + suite.runs),
             pool=run.pool,
+            epochs=suite.epochs,
         )
         notes.extend(raw_scores)
-        raw_correct = torch.tensor([float(score.raw_correct) for score in raw_scores])
+        raw_correct = torch.tensor(
+            [fmean(score.raw_correct for score in own) for own in by_classifier(raw_scores)]
+        )
         return noisy_sum(raw_correct, paid=paid, key=run.key)
 
     shares = (run.once("hold-out", release_counts) / len(test)).clamp(0, 1).tolist()
     found = {name: [share] for name, share in zip(names, shares, strict=True)}
     return [
-        *accuracies(found, Source.NOISY_HOLD_OUT),
+        *accuracies(found, Source.NOISY_HOLD_OUT, suite.headline),
         _noise_of(paid, len(test)),
         *convergence(notes, say),
     ]

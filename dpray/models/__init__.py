@@ -17,6 +17,7 @@ from dpray.errors import unknown
 # name -> where it is defined. Imported on use: a prediction does not load every architecture.
 _TABLE: dict[str, str] = {
     "image-classifier": "dpray.models.classifiers:ImageClassifier",
+    "by-task": "dpray.models.tasks:ByTask",
     "class-decoder": "dpray.models.generators:ClassDecoder",
     "conditional-decoder": "dpray.models.generators:ConditionalDecoder",
     "conv-decoder": "dpray.models.conditional_vaes:ConvDecoder",
@@ -26,6 +27,8 @@ _TABLE: dict[str, str] = {
     "gaussian-mixture": "dpray.models.mixtures:GaussianMixture",
     "image-set": "dpray.models.generators:ImageSet",
     "mlp-generator": "dpray.models.generators:MlpGenerator",
+    "prior-generator": "dpray.models.priors:PriorGenerator",
+    "snapshots": "dpray.models.tasks:Snapshots",
 }
 
 

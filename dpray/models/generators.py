@@ -179,15 +179,23 @@ def _labelled_latents(
 
 
 class ImageSet(nn.Module):
-    """A small set of images, released as it is. To draw a label is to pick one of its images."""
+    """A small set of images, released as it is. To draw a label is to pick one of its images.
+
+    It may hold snapshots of its own making: the images as they were after so many steps.
+    """
 
     images: Tensor  # (N, C, H, W)
     labels: Tensor  # (N,)
+    history: Tensor  # (K, N, C, H, W)
+    history_steps: Tensor  # (K,)
 
-    def __init__(self, shape: Shape, num_images: int) -> None:
+    def __init__(self, shape: Shape, num_images: int, num_snapshots: int = 0) -> None:
         super().__init__()
         self.register_buffer("images", torch.zeros(num_images, *shape))
         self.register_buffer("labels", torch.zeros(num_images, dtype=torch.long))
+        if num_snapshots > 0:
+            self.register_buffer("history", torch.zeros(num_snapshots, num_images, *shape))
+            self.register_buffer("history_steps", torch.zeros(num_snapshots, dtype=torch.long))
 
     def forward(self, labels: Tensor, rng: torch.Generator) -> Tensor:
         picked = torch.empty(len(labels), dtype=torch.long)

@@ -18,7 +18,7 @@ from dpray.privacy.ledger import HOLD_OUT
 from dpray.privacy.noise import RunKey
 from dpray.privacy.queries import GaussianSum
 
-RAW = {"lr": 11, "mlp": 17, "cnn": 23}  # of 40
+RAW = {"lr": 11, "mlp": 17, "convnet": 23}  # of 40
 UNFINISHED = "lr did not converge in 100 iterations"
 
 
@@ -125,7 +125,7 @@ def test_counts_leave_with_the_noise_that_was_paid_and_never_without(hold_out, i
         assert found.value == pytest.approx((raw + noise * draw) / 40)
         assert found.source is Source.NOISY_HOLD_OUT
     assert not {metric.value for metric in metrics.values()} & {raw / 40 for raw in RAW.values()}
-    assert metrics["test_accuracy"].value == metrics["cnn_accuracy"].value
+    assert metrics["test_accuracy"].value == metrics["convnet_accuracy"].value
 
 
 def test_nothing_else_is_said_of_a_private_hold_out(hold_out, image_set, make_run):
@@ -134,7 +134,7 @@ def test_nothing_else_is_said_of_a_private_hold_out(hold_out, image_set, make_ru
     said = []
     found = {m.name: m for m in evaluate(image_set, hold_out, run, said.append)}
     assert set(found) == {
-        *("test_accuracy", "lr_accuracy", "mlp_accuracy", "cnn_accuracy", "lr_converged"),
+        *("test_accuracy", "lr_accuracy", "mlp_accuracy", "convnet_accuracy", "lr_converged"),
         "test_accuracy_noise",
     }
     assert (found["lr_converged"].source, found["lr_converged"].value) == (Source.RELEASE, 0)
@@ -173,6 +173,6 @@ def test_a_set_of_images_is_measured_whole_on_a_public_test_set_at_no_cost(
     run.pool = WatchingPool(run)
     metrics = {metric.name: metric for metric in evaluate(image_set, public, run, quiet)}
     assert torch.equal(run.pool.images, image_set.module.images)
-    assert metrics["test_accuracy"].value == pytest.approx(RAW["cnn"] / 40)
+    assert metrics["test_accuracy"].value == pytest.approx(RAW["convnet"] / 40)
     assert {metric.source for metric in metrics.values()} == {Source.PUBLIC_TEST, Source.RELEASE}
     assert "domain_fid" in metrics and run.ledger.entries == []

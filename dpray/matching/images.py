@@ -1,0 +1,84 @@
+"""What is learnt: the pixels themselves, or a generator whose images they are.
+
+Labels are balanced and public, images start from noise and stay in [0, 1]: the set can be used as
+any images can. `forward(rows)` gives some of the images, ready to be differentiated.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dpray import models
+from dpray.models.generators import Shape
+
+
+def balanced_labels(num_classes: int, per_class: int) -> Tensor:
+    return torch.arange(num_classes).repeat_interleave(per_class)
+
+
+class LearntImages(nn.Module):
+    labels: Tensor  # (N,)
+
+    def __init__(self, labels: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("labels", labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def optimizer(self, lr: float, momentum: float) -> torch.optim.Optimizer:
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """After a step: back to where images are."""
+
+    @torch.no_grad()
+    def all(self) -> Tensor:
+        images: Tensor = self(torch.arange(len(self)))
+        return images.detach().clone()
+
+
+class FreePixels(LearntImages):
+    """Every pixel is learnt by itself."""
+
+    def __init__(
+        self, labels: Tensor, shape: Shape, start_noise: float, rng: torch.Generator
+    ) -> None:
+        super().__init__(labels)
+        noise = torch.randn(len(labels), *shape, generator=rng)
+        self.pixels = nn.Parameter((0.5 + start_noise * noise).clamp(0, 1))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.pixels[rows]
+
+    def optimizer(self, lr: float, momentum: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=lr, momentum=momentum)
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        self.pixels.clamp_(0, 1)
+
+
+class GeneratedImages(LearntImages):
+    """The images of a generator at latents that never change: its weights are learnt."""
+
+    latents: Tensor  # (N, L)
+
+    def __init__(
+        self, labels: Tensor, shape: Shape, num_classes: int, width: int, rng: torch.Generator
+    ) -> None:
+        super().__init__(labels)
+        arguments = {"shape": list(shape), "num_classes": num_classes, "width": width}
+        self.generator = models.build("prior-generator", **arguments)
+        latent = self.generator.latent
+        assert isinstance(latent, int)
+        self.register_buffer("latents", torch.randn(len(labels), latent, generator=rng))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        images: Tensor = self.generator(self.latents[rows], self.labels[rows])
+        return images
+
+    def optimizer(self, lr: float, momentum: float) -> torch.optim.Optimizer:
+        """Adam, as published for the generator; it has a momentum of its own."""
+        return torch.optim.Adam(self.generator.parameters(), lr=lr)

@@ -1,0 +1,257 @@
+"""PSG: a small set of images that gives networks the gradients the private records give them.
+
+Chen, Kerkouche and Fritz (2022), https://arxiv.org/abs/2211.04446. A fresh network is asked one
+noisy gradient after another; after each the images take steps that bring their own gradient closer
+to it. Private data are touched in `noisy_gradient` alone, on Poisson batches of all classes, and
+only in the weights that are matched: biases and scales take neither clip norm nor noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dpray import models
+from dpray.contract import Release, Run, Synthesizer, refuse_one_class
+from dpray.data.records import TrainingData
+from dpray.errors import BadInput
+from dpray.matching.distance import matched_weights
+from dpray.matching.images import FreePixels, GeneratedImages, LearntImages, balanced_labels
+from dpray.matching.loop import Matching, fresh_network, match
+from dpray.matching.room import refuse_what_does_not_fit
+from dpray.matching.schedule import Schedule
+from dpray.methods import register
+from dpray.models.architectures import convnet, make_architecture, refuse_too_small
+from dpray.models.generators import ImageSet
+from dpray.privacy.preflight import preflight
+from dpray.privacy.queries import PaidQuery, PoissonGradients
+
+# Images a class: ages of a network and passes over the images between two of them, as published.
+_PUBLISHED_LOOPS = {1: (1, 1), 10: (10, 50), 20: (20, 25), 30: (30, 20), 40: (40, 15), 50: (50, 10)}
+_PUBLISHED_PRIOR_LOOPS = (2, 10)
+
+
+@register("psg")
+@dataclass(frozen=True, kw_only=True)
+class Psg:
+    """The defaults are preset `laptop`: fewer queries than published, of larger batches."""
+
+    private: ClassVar[bool] = True
+    summary: ClassVar[str] = "a few images a class, learnt by matching noisy gradients"
+    paper: ClassVar[str] = "Chen, Kerkouche and Fritz 2022"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "laptop": {},
+        # Networks see 2 x - 1 of pixels from 0 to 1: a deviation of 0.5 is their 1, and a rate of
+        # 0.025 their 0.1.
+        "paper": {
+            "width": 128,
+            "iterations": 1000,
+            "outer": None,
+            "inner": None,
+            "queries": 10,
+            "pixel_steps": 1,
+            "batch_size": 256,
+            "start_noise": 0.5,
+            "lr_images": 0.025,
+            "final_lr": 1.0,
+            "lr_network": 0.01,
+            "prior_width": 64,
+        },
+    }
+    gpu_preset: ClassVar[str] = "paper"
+
+    spc: int = 10  # images a class
+    # Not vgg11: it normalises maps of 2x2, whose gradients are too rough to be clipped one by one.
+    architecture: Literal["convnet", "lenet", "alexnet", "resnet18", "mlp-psg"] = "convnet"
+    width: int = 32  # channels, of convnet
+    # One query a step: iterations x outer x queries of them are charged.
+    iterations: int = 100  # fresh networks
+    outer: int | None = 10  # ages of a network; none: as published for this spc
+    queries: int = 1  # private gradients at each age
+    inner: int | None = 10  # passes over the images between two ages; none: as published
+    pixel_steps: int = 3  # of the images for each gradient: reuse of what is paid for is free
+    batch_size: int = 1024  # expected: batches are Poisson samples
+    clip_norm: float = 0.1
+    start_noise: float = 0.1  # deviation of the pixels of the first images
+    lr_images: float = 0.1
+    final_lr: float = 0.0  # share of lr_images or lr_prior that is left at the end
+    momentum: float = 0.5
+    lr_network: float = 0.05
+    prior: Literal["none", "generator"] = "none"
+    lr_prior: float = 0.01
+    prior_width: int = 16
+    snapshots: int = 8  # of the images on their way, kept in the release
+    micro_batch: int = 512  # examples in memory at once; does not change the result
+
+    def schedule(self) -> Schedule:
+        published = max(spc for spc in _PUBLISHED_LOOPS if spc <= max(self.spc, 1))
+        outer, inner = _PUBLISHED_LOOPS[published]
+        if self.prior == "generator":
+            outer, inner = _PUBLISHED_PRIOR_LOOPS
+        return Schedule(
+            iterations=self.iterations,
+            outer=outer if self.outer is None else self.outer,
+            queries=self.queries,
+            pixel_steps=self.pixel_steps,
+            inner=inner if self.inner is None else self.inner,
+        )
+
+    def check(self, data: TrainingData) -> None:
+        refuse_one_class(data)
+        for name in ("spc", "width", "prior_width", "batch_size", "micro_batch"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
+        schedule = self.schedule()
+        for name in ("iterations", "outer", "queries", "pixel_steps"):
+            if getattr(schedule, name) < 1:
+                raise BadInput(f"{name} {getattr(schedule, name)} must be at least 1")
+        if schedule.inner < 0 or self.snapshots < 0:
+            raise BadInput("inner and snapshots must be at least 0")
+        for name in ("clip_norm", "start_noise", "lr_images", "lr_network", "lr_prior"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
+        if not 0 <= self.momentum < 1 or not 0 <= self.final_lr <= 1:
+            raise BadInput(
+                f"momentum {self.momentum:g} must be at least 0 and below 1, final_lr "
+                f"{self.final_lr:g} from 0 to 1"
+            )
+        refuse_too_small(self.architecture, data.shape)
+        refuse_what_does_not_fit(
+            self._network_maker(data), data.shape, self.spc, data.num_classes, self._snapshots()
+        )
+
+    def fit(self, data: TrainingData, run: Run) -> Synthesizer:
+        labels = balanced_labels(data.num_classes, self.spc)
+        every = torch.arange(len(labels))
+        images = self._images(labels, data, run)
+        return self._learn(images, every, every, data, run, self._snapshots())
+
+    def go_on(
+        self, earlier: Release | None, classes: tuple[int, ...], data: TrainingData, run: Run
+    ) -> Synthesizer:
+        """Learns the images of `classes`; networks are also trained on those of earlier ones.
+
+        Images of classes that are still to come are noise. Here they are left out of everything;
+        as published, networks are trained on them too.
+        """
+        if self.prior != "none":
+            raise BadInput("images of later classes cannot be added to a generator: use prior=none")
+        labels = balanced_labels(data.num_classes, self.spc)
+        images = self._images(labels, data, run)
+        assert isinstance(images, FreePixels)
+        seen = set(classes)
+        if earlier is not None:
+            assert isinstance(earlier.module, ImageSet)
+            with torch.no_grad():
+                images.pixels.copy_(earlier.module.images)
+            seen |= {label for task in earlier.tasks for label in task}
+        matched, trained_on = (
+            torch.isin(labels, torch.tensor(sorted(own))).nonzero().flatten()
+            for own in (set(classes), seen)
+        )
+        return self._learn(images, matched, trained_on, data, run, num_snapshots=0)
+
+    def _learn(
+        self,
+        images: LearntImages,
+        matched: Tensor,
+        trained_on: Tensor,
+        data: TrainingData,
+        run: Run,
+        num_snapshots: int,
+    ) -> Synthesizer:
+        images = images.to(run.device)
+        matching = Matching(
+            schedule=self.schedule(),
+            make_network=self._network_maker(data),
+            lr_images=self.lr_images if self.prior == "none" else self.lr_prior,
+            final_lr=self.final_lr,
+            lr_network=self.lr_network,
+            micro_batch=self.micro_batch,
+            matched=matched,
+            trained_on=trained_on,
+        )
+        _check_network(fresh_network(matching, run, 0), data, run)
+        # Calibrated once and told to all: every rank must ask the same question to the bit.
+        query = run.world.from_first(lambda: self._query(data, run))
+        paid: PaidQuery[PoissonGradients] = run.ledger.pay(query)  # private data may be read now
+        run.facts.update(query.facts())
+        arguments = {
+            "shape": list(data.shape),
+            "num_images": len(images),
+            "num_snapshots": num_snapshots,
+        }
+        released = models.build("image-set", **arguments)
+        assert isinstance(released, ImageSet)
+        released.labels.copy_(images.labels)
+        steps = matching.schedule.steps
+        after = [math.ceil(steps * (k + 1) / num_snapshots) for k in range(num_snapshots)]
+
+        def snapshot(done: int) -> None:
+            for place in (k for k, step in enumerate(after) if step == done):
+                released.history[place].copy_(images.all())
+                released.history_steps[place] = done
+
+        optimizer = images.optimizer(matching.lr_images, self.momentum)
+        match(images, optimizer, released, snapshot, matching, data, run, paid)
+        released.images.copy_(images.all())
+        return Synthesizer(
+            model="image-set",
+            arguments=arguments,
+            module=released.eval(),
+            class_names=data.class_names,
+            shape=data.shape,
+        )
+
+    def _images(self, labels: Tensor, data: TrainingData, run: Run) -> LearntImages:
+        rng = run.generator("images")
+        if self.prior == "none":
+            return FreePixels(labels, data.shape, self.start_noise, rng)
+        torch.manual_seed(run.seed)
+        return GeneratedImages(labels, data.shape, data.num_classes, self.prior_width, rng)
+
+    def _snapshots(self) -> int:
+        return min(self.snapshots, self.schedule().steps)
+
+    def _network_maker(self, data: TrainingData) -> Callable[[], nn.Module]:
+        shape, num_classes = data.shape, data.num_classes
+        if self.architecture == "convnet":
+            return lambda: convnet(shape, num_classes, self.width)
+        return lambda: make_architecture(self.architecture, shape, num_classes)
+
+    def _query(self, data: TrainingData, run: Run) -> PoissonGradients:
+        """What will be asked of the private data, with the least noise the budget allows."""
+        batch_size = min(self.batch_size, data.num_records)
+        query = PoissonGradients(
+            name="psg",
+            sample_rate=batch_size / data.num_records,
+            steps=self.schedule().steps,
+            clip_norm=self.clip_norm,
+            noise_multiplier=1.0,
+            expected_batch_size=batch_size,
+        )
+
+        def with_noise(noise_multiplier: float) -> PoissonGradients:
+            return replace(query, noise_multiplier=noise_multiplier)
+
+        if run.noise_multiplier is not None:
+            return with_noise(run.noise_multiplier)
+        return run.ledger.calibrate(with_noise)
+
+
+def _check_network(network: nn.Module, data: TrainingData, run: Run) -> None:
+    """The pre-flight, on random images: nothing private is read before the ledger is paid."""
+    rng = run.generator("preflight")
+    pixels = torch.rand(4, *data.shape, generator=rng).to(run.device)
+    labels = torch.randint(data.num_classes, (4,), generator=rng).to(run.device)
+
+    def random_losses(rows: Tensor) -> Tensor:
+        return F.cross_entropy(network(pixels[rows]), labels[rows], reduction="none")
+
+    preflight(network, random_losses, parameters=matched_weights(network))
