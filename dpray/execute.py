@@ -91,6 +91,7 @@ def execute(
     dataset = load(spec.dataset, say=say)
     method.check(dataset.train)
     _refuse_what_cannot_be_paid(spec, dataset)
+    _refuse_a_private_test(method, dataset)
     warn_of_delta(spec, dataset, say)
     for note in dataset.notes:
         say(f"note: {note}")
@@ -160,6 +161,14 @@ def _refuse_what_cannot_be_paid(spec: RunSpec, dataset: Dataset) -> None:
             f"{dataset.train.name} has no test part of its own: with replace-one neighbours a "
             "record may move to the hold-out, so both share one budget; give test_images and "
             "test_labels, or use add-or-remove-one"
+        )
+
+
+def _refuse_a_private_test(method: Method, dataset: Dataset) -> None:
+    if getattr(method, "needs_public_test", False) and not dataset.test_is_public:
+        raise BadInput(
+            f"{method.name} is measured again and again and so needs a public test set, which "
+            f"{dataset.train.name} has not: give test_images and test_labels"
         )
 
 

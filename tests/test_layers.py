@@ -16,11 +16,11 @@ LAYERS = [
     {"tracking", "reporting"},
     {"execute"},
     {"runs", "methods", "evaluation"},
-    {"features", "averages", "stacks"},
+    {"features", "averages", "matching", "stacks"},
     {"contract", "spec"},
     {"privacy", "models", "checkpoints"},
     {"data", "pool"},
-    {"world", "progress", "storage", "torchvision_shim"},
+    {"world", "memory", "progress", "storage", "torchvision_shim"},
     {"errors"},
 ]
 HOMES = {"ray": {"distributed"}, "mlflow": {"tracking"}, "argparse": {"cli"}}

@@ -16,6 +16,11 @@ from dpray.privacy.queries import PaidQuery
 
 # Settings that make a method quick on sixty tiny images.
 TINY = {
+    "continual": {
+        "learner": "dp-sgd",
+        "classes_per_task": 1,
+        "learner_settings": "features=pixels batch_size=10 steps=4",
+    },
     "dp-merf": {"frequencies": 20, "hidden": 8, "steps": 3, "images_per_class": 2},
     "dp-moments": {"dimensions": 4, "components": 2},
     "dp-sgd": {"model": "linear", "features": "pixels", "batch_size": 20, "steps": 8},
@@ -28,6 +33,7 @@ TINY = {
         "subsets_per_step": 3,
         "steps": 4,
     },
+    "psg": {"spc": 2, "width": 4, "iterations": 2, "outer": 2, "inner": 1, "batch_size": 20},
     "sgd": {"model": "linear", "epochs": 2, "batch_size": 20},
 }
 PRIVATE = [name for name, kind in methods.table().items() if kind.private]

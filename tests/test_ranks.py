@@ -1,7 +1,7 @@
 """Every method on two ranks, one of them without a record: the release of one rank, bit for bit.
 
 The data have no test part, so the first rank also pays for a private hold-out while the other
-one waits: it must not wait for ever.
+one waits: it must not wait for ever. A method that needs a public test set gets the data with one.
 """
 
 import os
@@ -14,12 +14,18 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from dpray.evaluation import in_run, synthetic
-from dpray.evaluation.suite import Suite
+from dpray import methods
+from dpray.evaluation import synthetic
+from dpray.evaluation.suite import SUITES, Suite
 from dpray.execute import execute
 from dpray.spec import RunSpec
 
 METHODS = {
+    "continual": {
+        "learner": "dp-sgd",
+        "classes_per_task": 1,
+        "learner_settings": "features=pixels batch_size=10 steps=3",
+    },
     "dp-merf": {"frequencies": 20, "hidden": 8, "steps": 3, "images_per_class": 2},
     "dp-moments": {"dimensions": 4, "components": 2},
     "dp-sgd": {"model": "linear", "features": "pixels", "batch_size": 20, "steps": 4},
@@ -38,20 +44,27 @@ METHODS = {
         "subsets_per_step": 3,
         "steps": 3,
     },
+    "psg": {"spc": 2, "width": 4, "iterations": 1, "outer": 2, "inner": 1, "batch_size": 20},
 }
 
 
-ACCURACY = dict.fromkeys(METHODS, "lr_accuracy") | {"dp-sgd": "test_accuracy"}
+ACCURACY = dict.fromkeys(METHODS, "lr_accuracy") | {
+    "continual": "accuracy_after_2",
+    "dp-sgd": "test_accuracy",
+}
 
 
 def run_all(dataset: str, ranks: int) -> dict[str, torch.Tensor]:
     """The weights of every method, and its metrics as one more tensor."""
     torch.set_num_threads(1)
     synthetic._FEWEST_IMAGES = 60
-    in_run._QUICK = Suite("quick", ("lr",), runs=1, inception=False)
+    for name in ("quick", "small"):
+        SUITES[name] = Suite(name, ("lr",), runs=1, inception=False)
     found = {}
     for method, settings in METHODS.items():
-        spec = RunSpec(method=method, dataset=dataset, noise_multiplier=2.0, settings=settings)
+        needs_test = getattr(methods.find(method), "needs_public_test", False)
+        path = str(Path(dataset).with_name("tested.npz")) if needs_test else dataset
+        spec = RunSpec(method=method, dataset=path, noise_multiplier=2.0, settings=settings)
         result = execute(spec, run_id=f"{method}-{ranks}", test_key=7)
         for name, value in result.release.module.state_dict().items():
             found[f"{method}/{name}"] = value
@@ -71,7 +84,10 @@ def work(rank: int, folder: str, dataset: str) -> None:
 def own_data(tmp_path, tiny_data):
     path = tmp_path / "own.npz"
     images = (tiny_data.private.pixels * 255).byte().numpy()
-    np.savez(path, images=images, labels=tiny_data.private.labels.numpy())
+    labels = tiny_data.private.labels.numpy()
+    np.savez(path, images=images, labels=labels)
+    test = {"test_images": images[:30], "test_labels": labels[:30]}
+    np.savez(path.with_name("tested.npz"), images=images[30:], labels=labels[30:], **test)
     return str(path)
 
 

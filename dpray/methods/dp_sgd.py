@@ -18,11 +18,13 @@ from torch import Tensor, nn
 from dpray import models
 from dpray.averages import move_average
 from dpray.checkpoints import Checkpoint, pack, unpack
-from dpray.contract import Classifier, Run
+from dpray.contract import Classifier, Release, Run
 from dpray.data.records import TrainingData
+from dpray.data.tasks import TaskData
 from dpray.errors import BadInput
 from dpray.features import private_features
 from dpray.methods import register
+from dpray.models.batches import in_batches
 from dpray.models.classifiers import Features, Head, ImageClassifier, make_features, make_head
 from dpray.privacy.gradients import noisy_gradient
 from dpray.privacy.preflight import preflight
@@ -122,6 +124,18 @@ class DPSgd:
         make_head(self.model, make_features(self.features, data.shape).out_shape, 2)
 
     def fit(self, data: TrainingData, run: Run) -> Classifier:
+        return self._train(data, run, earlier=None)
+
+    def go_on(
+        self, earlier: Release | None, classes: tuple[int, ...], data: TrainingData, run: Run
+    ) -> Classifier:
+        """Fine-tunes what was released before on the new classes, with a fresh optimiser.
+
+        Nothing of earlier classes is shown to it again, so it forgets them: the baseline.
+        """
+        return self._train(data, run, earlier=earlier)
+
+    def _train(self, data: TrainingData, run: Run, *, earlier: Release | None) -> Classifier:
         plan = self.plan(data.num_records)
         # Calibrated once and told to all: every rank must ask the same question to the bit.
         query = run.world.from_first(lambda: _query(plan, data, run))
@@ -134,10 +148,12 @@ class DPSgd:
         torch.manual_seed(run.seed)
         classifier = models.build("image-classifier", **arguments).to(run.device)
         assert isinstance(classifier, ImageClassifier)
+        if earlier is not None:
+            classifier.load_state_dict(earlier.module.state_dict())
         _check_head(classifier, data.num_classes, run)
         paid = run.ledger.pay(query)  # from here on private data may be read
         run.facts.update(query.facts())
-        inputs = private_features(data, classifier.features, self.features, run)
+        inputs = _inputs(data, classifier, self.features, run)
         labels, head = data.private.labels, classifier.head
 
         def example_losses(rows: Tensor) -> Tensor:
@@ -210,6 +226,16 @@ def _query(plan: Plan, data: TrainingData, run: Run) -> PoissonGradients:
     if run.noise_multiplier is not None:
         return with_noise(run.noise_multiplier)
     return run.ledger.calibrate(with_noise)
+
+
+def _inputs(data: TrainingData, classifier: ImageClassifier, kind: str, run: Run) -> Tensor:
+    """The features of this worker's records. Those of a task are not kept: see `TaskData`."""
+    if not isinstance(data, TaskData) or kind == "pixels":
+        return private_features(data, classifier.features, kind, run)
+    module, one = classifier.features, torch.zeros(1, *data.shape)
+    # One image more, cut off again: a worker may have no record of the task.
+    pixels = torch.cat([data.private.pixels, one])
+    return in_batches(lambda part: module(part).half(), pixels, 250, run.device)[:-1]
 
 
 def _check_head(classifier: ImageClassifier, num_classes: int, run: Run) -> None:
