@@ -3,35 +3,54 @@
     python scripts/reproduce_tables.py seed0
     python scripts/reproduce_tables.py seed0 --group noise --only 'noise 0.1' --seeds 1
     python scripts/reproduce_tables.py seed0 --print
+    python scripts/reproduce_tables.py psg --group all --jobs 2
 
 Stop it at any time: what is finished is not run again, and the run under way is taken up where it
 stopped. Table and pictures go to the results folder.
+
+What rows released can be measured further, without spending anything. Each network that is
+trained for it is kept, so these can be stopped as well:
+
+    python scripts/reproduce_tables.py psg --architectures --epochs 300
+    python scripts/reproduce_tables.py psg --architectures resnet18,vgg11 --epochs 50 --networks 1
+    python scripts/reproduce_tables.py psg --curves --group all --epochs 300
+
+--architectures trains other networks on the images of the rows that name some. 1,000 epochs, as
+published, take hours for the large ones without a GPU: the table says what each was given, and
+shows those with the most epochs. --curves measures the snapshots on the way of a small set, for
+a picture of accuracy against epsilon spent.
+
+With --jobs N the runs, every seed one of its own, and the networks are jobs of a local Ray pool.
+--address sends them to a cluster: it decides how many run at once, and the results folder,
+DPRAY_HOME and this script must lie at the same path on all its nodes.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
-from tables import TABLES, find
-from tables.kept import Place, run_once
+from tables import TABLES, architectures, continual, convergence, find
+from tables.jobs import How, Job, RunJob, Workers, note
+from tables.kept import Place
 from tables.pictures import draw_curves, draw_grids
-from tables.rows import BUDGET, EVERY_GROUP, Row, Table, chosen
+from tables.rows import BUDGET, Row, Table, chosen
 from tables.summary import markdown, measure
+from tables.trained import PUBLISHED_EPOCHS
 
 from dpray.errors import BadInput, DprayError
-from dpray.progress import silent, terminal
 from dpray.storage import clear_errors, write_whole
 
-
-def note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+_EVERY_ARCHITECTURE = "all"
+_PICTURES = {
+    "curves": "Accuracy against epsilon",
+    "grids": "Synthetic images of every class",
+    "convergence": "Accuracy against epsilon spent, on the way",
+    "continual": "Accuracy after each task",
+}
 
 
 def seeds_of(row: Row, args: argparse.Namespace) -> Sequence[int]:
@@ -45,49 +64,47 @@ def places(rows: Sequence[Row], args: argparse.Namespace) -> list[Place]:
     return sorted(found, key=lambda place: place.seed)
 
 
-def run_here(rows: Sequence[Row], args: argparse.Namespace) -> int:
-    """Runs what is not finished. One row that fails does not keep the others from running."""
-    failed = 0
-    progress = silent if args.quiet else terminal
-    for place in places(rows, args):
-        if place.read() is not None:
-            continue
-        note(f"{place.row.label}, seed {place.seed}")
-        try:
-            run_once(place, track=not args.no_tracking, progress=progress, say=note)
-        except DprayError as error:
-            failed += 1
-            note(f"{place.row.label}, seed {place.seed}: {error}")
-    return 2 if failed else 0
-
-
-def run_in_processes(rows: Sequence[Row], args: argparse.Namespace) -> int:
-    """One process a row, `--jobs` at a time; the first word of each is this very script."""
-
-    def run_row(row: Row) -> int:
-        words = [args.table, "--dataset", args.dataset, "--out", str(args.out), "--only", row.label]
-        words += ["--group", EVERY_GROUP, "--threads", str(args.threads), "--quiet", "--no-report"]
-        words += ["--no-tracking"] if args.no_tracking else []
-        words += ["--seeds", str(args.seeds)] if args.seeds is not None else []
-        environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
-        return subprocess.run([sys.executable, __file__, *words], env=environment).returncode
-
-    waiting = [row for row in rows if any(p.read() is None for p in places([row], args))]
-    with ThreadPoolExecutor(args.jobs) as pool:
-        return max(pool.map(run_row, waiting), key=abs, default=0)
+def jobs_of(rows: Sequence[Row], args: argparse.Namespace) -> list[Job]:
+    """What is asked for and not kept yet: networks of finished rows, or else runs of rows."""
+    if args.architectures is None and not args.curves:
+        return [RunJob(place) for place in places(rows, args) if place.read() is None]
+    folder, wanted = args.out / args.table, []
+    if args.architectures is not None:
+        named = args.architectures.split(",")
+        only = () if named == [_EVERY_ARCHITECTURE] else named
+        wanted += architectures.trainings(
+            rows, folder, only=only, networks=args.networks, epochs=args.epochs
+        )
+    if args.curves:
+        wanted += convergence.trainings(rows, folder, epochs=args.epochs)
+    if not wanted:
+        note("nothing to train: no finished row here names architectures or keeps snapshots")
+    for row in dict.fromkeys(t.place.row.label for t in wanted if t.place.read() is None):
+        note(f"{row}: has not run yet, left out")
+    return [t for t in wanted if t.place.read() is not None and not t.is_kept()]
 
 
 def report(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> None:
     """Prints what is there, all rows of it, and writes it beside its pictures."""
     measured = [measure(row, seeds_of(row, args), args.out / table.name) for row in rows]
     name = table.name if args.dataset == table.datasets[0] else f"{table.name}-{args.dataset}"
+    kept = args.out / table.name
     text = markdown(table, args.dataset, measured)
-    curves, grids = args.out / f"{name}-curves.png", args.out / f"{name}-grids.png"
-    pictures = ""
-    if draw_curves(table, args.dataset, measured, curves):
-        pictures += f"\n![Accuracy against epsilon]({curves.name})\n"
-    if draw_grids(table, args.dataset, measured, grids):
-        pictures += f"\n![Synthetic images of every class]({grids.name})\n"
+    text += architectures.markdown(rows, kept) + continual.markdown(measured)
+    # Accuracy after several tasks is another quantity: it has a picture of its own.
+    at_once = [one for one in measured if not continual.after_tasks(one)]
+    paths = {kind: args.out / f"{name}-{kind}.png" for kind in _PICTURES}
+    drawn = {
+        "curves": draw_curves(table, args.dataset, at_once, paths["curves"]),
+        "grids": draw_grids(table, args.dataset, measured, paths["grids"]),
+        "convergence": convergence.draw(table, args.dataset, rows, kept, paths["convergence"]),
+        "continual": continual.draw(table, args.dataset, measured, paths["continual"]),
+    }
+    pictures = "".join(
+        f"\n![{_PICTURES[kind]}]({paths[kind].name})\n"
+        for kind, is_there in drawn.items()
+        if is_there
+    )
     write_whole(args.out / f"{name}.md", (text + pictures).encode())
     print(text, end="")
     note(f"written to {args.out / name}.md")
@@ -97,7 +114,7 @@ def list_rows(rows: Sequence[Row], args: argparse.Namespace) -> None:
     for row in rows:
         own = places([row], args)
         done = sum(place.read() is not None for place in own)
-        print(f"{row.group:<8} {done}/{len(own)} runs  {row.label}")
+        print(f"{row.group:<9} {done}/{len(own)} runs  {row.label}")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -110,8 +127,33 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", metavar="LABEL", help="a row's label or a regular expression")
     parser.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1 (default: 3)")
     parser.add_argument("--out", type=Path, default=Path("results"), help="default: %(default)s")
-    parser.add_argument("--jobs", type=int, default=1, help="rows at the same time (1)")
-    parser.add_argument("--threads", type=int, default=1, help="of one run (1)")
+    parser.add_argument("--jobs", type=int, default=1, help="at the same time, on Ray (1: no Ray)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="a Ray cluster for the jobs")
+    parser.add_argument("--threads", type=int, default=1, help="of one job (1)")
+    parser.add_argument(
+        "--architectures",
+        nargs="?",
+        const=_EVERY_ARCHITECTURE,
+        metavar="NAMES",
+        help="train these (default: all) on what rows released, instead of running rows",
+    )
+    parser.add_argument(
+        "--curves", action="store_true", help="measure the snapshots, instead of running rows"
+    )
+    parser.add_argument(
+        "--epochs",
+        type=int,
+        default=PUBLISHED_EPOCHS,
+        metavar="N",
+        help="of --architectures and --curves (%(default)s, as published)",
+    )
+    parser.add_argument(
+        "--networks",
+        type=int,
+        default=architectures.NETWORKS,
+        metavar="N",
+        help="of each architecture (%(default)s, as published)",
+    )
     parser.add_argument("--list", action="store_true", help="show the rows and run nothing")
     parser.add_argument("--print", action="store_true", help="print what is there, run nothing")
     parser.add_argument("--no-report", action="store_true", help="run and print nothing")
@@ -128,6 +170,7 @@ def main(words: Sequence[str] | None = None) -> int:
         note(f"reproduce_tables: {error}")
         return error.exit_code
     except KeyboardInterrupt:
+        note("stopped; what is finished is kept: start it again to go on")
         return 130
 
 
@@ -137,7 +180,7 @@ def reproduce(args: argparse.Namespace) -> int:
     if args.dataset not in table.datasets:
         choices = ", ".join(table.datasets)
         raise BadInput(f"{table.name} has no rows on {args.dataset!r}; choose from: {choices}")
-    for name in ("seeds", "jobs", "threads"):
+    for name in ("seeds", "jobs", "threads", "epochs", "networks"):
         value = getattr(args, name)
         if value is not None and value < 1:
             raise BadInput(f"--{name} {value} is out of range: it must be at least 1")
@@ -146,15 +189,18 @@ def reproduce(args: argparse.Namespace) -> int:
     if args.list:
         list_rows(rows, args)
         return 0
+    args.out = args.out.absolute()  # workers start from other folders
     with clear_errors(args.out):
         (args.out / table.name).mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(args.threads)
-    code = 0
+    failed = 0
     if not args.print:
-        code = run_in_processes(rows, args) if args.jobs > 1 else run_here(rows, args)
+        workers = Workers(args.jobs, args.threads, args.address)
+        how = How(track=not args.no_tracking, quiet=args.quiet)
+        failed = workers.carry_out(jobs_of(rows, args), how)
     if not args.no_report:
         report(table, every, args)
-    return code
+    return 2 if failed else 0
 
 
 if __name__ == "__main__":

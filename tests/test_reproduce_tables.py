@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -153,3 +154,21 @@ def test_the_published_row_of_dp2_vae_stands_beside_one_row_of_ours() -> None:
     assert str(rows[0].published) == "81.2 (LR 78.4, MLP 77.8, FID 134.3), epsilon 10"
     states = {row.settings.get("encoder_state") for row in find("dp2vae").rows("mnist")}
     assert states == {None, "frozen", "scheduled", "selected"}
+
+
+def test_files_kept_before_a_table_had_other_columns_are_still_read(tmp_path: Path) -> None:
+    row = next(r for r in find("dp2vae").rows("mnist") if r.label.startswith("poisson, ephemeral"))
+    name = "poisson-ephemeral-epsilon-10-seed0-bc685a957dc5.json"
+    assert Place(row, 0, tmp_path).finished.name == name
+    value = {
+        "label": row.label,
+        "run_id": "of-then",
+        "settings": {"sampling": "poisson"},
+        "epsilon": 9.99,
+        "noise_multiplier": 1.72,
+        "metrics": {"test_accuracy": 0.84, "lr_accuracy": 0.8, "domain_fid": 821.8},
+        "resumed": False,
+    }
+    (tmp_path / name).write_text(json.dumps(value))
+    text = markdown(find("dp2vae"), "mnist", [measure(row, (0,), tmp_path)])
+    assert "| 9.99 | 1.72 | 84.00 | 80.00 | - | 821.8 | - | 1 |" in text

@@ -13,12 +13,12 @@ from typing import Any
 from PIL import Image
 
 from dpray.reporting.plots import spread
-from tables.rows import Table
+from tables.rows import PublishedFigure, Table
 from tables.summary import Measured, shown_epsilon
 
-_INK, _MUTED = "#22313f", "#7b8794"
-_COLOURS = ("#2a7f9e", "#c0392b", "#6b8e23", "#8e5ea2", "#d68910", "#34495e", "#16a085", "#b03a6f")
-_MARKERS = "osD^vP*X"
+INK, MUTED = "#22313f", "#7b8794"
+COLOURS = ("#2a7f9e", "#c0392b", "#6b8e23", "#8e5ea2", "#d68910", "#34495e", "#16a085", "#b03a6f")
+MARKERS = "osD^vP*X"
 _LABEL_GAP = 2.6  # percentage points of the accuracy axis for each label, over a span of 100
 _GRIDS_ABREAST = 3
 
@@ -40,19 +40,17 @@ def draw_curves(table: Table, dataset: str, rows: Sequence[Measured], path: Path
     )
     _draw_runs(axis, done)
     heights = [100 * s.mean for m in done if (s := m.metric("test_accuracy"))]
-    lowest = min([*heights, *(100 * accuracy for accuracy in published.values())])
+    on_axis = [marked.accuracy for measured in done if (marked := _to_mark(measured))]
+    lowest = min([*heights, *(100 * accuracy for accuracy in [*published.values(), *on_axis])])
     axis.set_ylim(max(0.0, lowest - 4), 101)
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
-    axis.set_xlabel("epsilon of one run (less is more private)", color=_INK)
-    axis.set_ylabel("accuracy on the public test set, %", color=_INK)
-    axis.grid(axis="y", color=_MUTED, alpha=0.25, linewidth=0.6)
-    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_xlabel("epsilon of one run (less is more private)", color=INK)
+    axis.set_ylabel("accuracy on the public test set, %", color=INK)
+    _plain(axis)
     _draw_published(side, published, axis.get_ylim())
-    figure.suptitle(f"{table.title}: {dataset}", fontsize=10, color=_INK)
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=8)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    figure.suptitle(f"{table.title}: {dataset}", fontsize=10, color=INK)
+    save(figure, axis, path)
     return True
 
 
@@ -60,7 +58,7 @@ def _draw_runs(axis: Any, done: Sequence[Measured]) -> None:
     """A line a series with deviations over seeds; without privacy, a line across."""
     epsilons: list[float] = []
     for number, series in enumerate(dict.fromkeys(measured.row.series for measured in done)):
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         points, ceilings = [], []
         for measured in done:
             accuracy = measured.metric("test_accuracy")
@@ -76,11 +74,23 @@ def _draw_runs(axis: Any, done: Sequence[Measured]) -> None:
                 [epsilon for epsilon, _ in points],
                 [100 * accuracy.mean for _, accuracy in points],
                 yerr=[100 * (accuracy.deviation or 0) for _, accuracy in points],
-                marker=_MARKERS[number % len(_MARKERS)],
+                marker=MARKERS[number % len(MARKERS)],
                 color=colour,
                 linewidth=1,
                 capsize=3,
                 label=series,
+            )
+        marked = [f for m in done if m.row.series == series and (f := _to_mark(m)) is not None]
+        if marked:
+            epsilons += [figure.epsilon for figure in marked if figure.epsilon is not None]
+            axis.plot(
+                [figure.epsilon for figure in marked],
+                [100 * figure.accuracy for figure in marked],
+                marker=MARKERS[number % len(MARKERS)],
+                color=colour,
+                markerfacecolor="none",
+                linestyle="none",
+                label=f"{series}, published",
             )
         for accuracy in ceilings:
             axis.axhline(100 * accuracy.mean, color=colour, linestyle="--", label=series)
@@ -88,12 +98,18 @@ def _draw_runs(axis: Any, done: Sequence[Measured]) -> None:
         axis.set_xlim(min(epsilons) / 1.5, max(epsilons) * 1.5)
 
 
+def _to_mark(measured: Measured) -> PublishedFigure | None:
+    """A published figure that has a place on the axis of epsilon."""
+    figure = measured.row.published
+    return figure if figure is not None and figure.holds else None
+
+
 def _published(rows: Sequence[Measured]) -> dict[str, float]:
     """One figure may stand beside several rows: it is named by what it is, and drawn once."""
     figures: dict[str, float] = {}
     for measured in rows:
         figure = measured.row.published
-        if figure is not None:
+        if figure is not None and not figure.holds:
             kind = measured.row.series.split(",")[0]
             noise = figure.noise_multiplier
             name = f"{kind}, noise {noise:g}" if noise is not None else kind
@@ -114,14 +130,14 @@ def _draw_published(side: Any, published: dict[str, float], limits: tuple[float,
         return
     stated = any("claimed" in name for name in published)
     title = "published" if stated else "published, no epsilon stated"
-    side.set_title(title, fontsize=9, color=_MUTED)
+    side.set_title(title, fontsize=9, color=MUTED)
     names = sorted(published, key=lambda name: published[name])
     heights = [100 * published[name] for name in names]
     gap = _LABEL_GAP * (limits[1] - limits[0]) / 100
     for name, true, shown in zip(names, heights, spread(heights, gap, limits[1]), strict=True):
-        side.plot([0.0, 0.14], [true, true], color=_MUTED, linewidth=2.5)
-        side.plot([0.14, 0.24], [true, shown], color=_MUTED, linewidth=0.6)
-        side.text(0.26, shown, name, fontsize=8, color=_MUTED, va="center_baseline")
+        side.plot([0.0, 0.14], [true, true], color=MUTED, linewidth=2.5)
+        side.plot([0.14, 0.24], [true, shown], color=MUTED, linewidth=0.6)
+        side.text(0.26, shown, name, fontsize=8, color=MUTED, va="center_baseline")
 
 
 def draw_grids(table: Table, dataset: str, rows: Sequence[Measured], path: Path) -> bool:
@@ -141,8 +157,10 @@ def draw_grids(table: Table, dataset: str, rows: Sequence[Measured], path: Path)
         assert measured.images is not None
         with Image.open(measured.images) as image:
             axis.imshow(image.convert("RGB"))
-        axis.set_title(_caption(measured), fontsize=8, color=_INK)
-    figure.suptitle(f"Synthetic {dataset}: 5 images a class, first seed", fontsize=10, color=_INK)
+        axis.set_title(_caption(measured), fontsize=8, color=INK)
+    figure.suptitle(
+        f"Synthetic {dataset}: at most 5 images a class, first seed", fontsize=10, color=INK
+    )
     figure.savefig(path, dpi=120)
     plt.close(figure)
     return True
@@ -152,6 +170,25 @@ def _caption(measured: Measured) -> str:
     first = next(iter(measured.runs.values()))
     accuracy = 100 * first["metrics"]["test_accuracy"]
     return f"{measured.row.label}\nepsilon {shown_epsilon(measured)}, accuracy {accuracy:.1f} %"
+
+
+def new_axis(title: str) -> tuple[Any, Any]:
+    """A figure of one plain axis; `save` ends it."""
+    figure, axis = _pyplot().subplots(figsize=(8, 5.4), layout="constrained")
+    _plain(axis)
+    figure.suptitle(title, fontsize=10, color=INK)
+    return figure, axis
+
+
+def save(figure: Any, axis: Any, path: Path) -> None:
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=8)
+    figure.savefig(path, dpi=120)
+    _pyplot().close(figure)
+
+
+def _plain(axis: Any) -> None:
+    axis.grid(axis="y", color=MUTED, alpha=0.25, linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
 
 
 def _pyplot() -> Any:

@@ -23,6 +23,7 @@ class PublishedFigure:
     noise_multiplier: float | None = None
     epsilon: float | None = None  # None: the source states none
     others: str = ""  # further figures of the same row, in words
+    holds: bool = False  # its epsilon withstands recomputing: it may stand on an axis of epsilon
 
     def __str__(self) -> str:
         text = f"{100 * self.accuracy:.1f}"
@@ -47,6 +48,9 @@ class Row:
     seeds: tuple[int, ...] = (0, 1, 2)
     published: PublishedFigure | None = None
     group: str = BUDGET
+    # Architectures to train on the release of the first seed, each with its published accuracy, a
+    # share, or None where there is none.
+    architectures: Mapping[str, float | None] = field(default_factory=dict)
 
     def spec(self, seed: int) -> RunSpec:
         return RunSpec(
@@ -60,12 +64,29 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A metric of the runs: mean and deviation, times `scale`, to so many digits."""
+
+    title: str
+    metric: str
+    scale: float = 100.0
+    digits: int = 2
+
+
+HEADLINE = Column("test accuracy, %", "test_accuracy")
+LR, MLP = Column("LR", "lr_accuracy"), Column("MLP", "mlp_accuracy")
+DOMAIN_FID = Column("domain FID", "domain_fid", scale=1.0, digits=1)
+
+
+@dataclass(frozen=True)
 class Table:
     name: str
     title: str
     rows: Callable[[str], list[Row]]  # the rows on a dataset, by its name
     notes: Sequence[str] = ()
     datasets: tuple[str, ...] = ("mnist",)  # the first is the one the source used
+    columns: tuple[Column, ...] = (HEADLINE, LR, MLP, DOMAIN_FID)  # the first says if a row has run
+    classifier: str = "a CNN"  # whose accuracy is the test accuracy of a synthesizer
 
 
 def chosen(rows: Sequence[Row], group: str, pattern: str | None) -> list[Row]:

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tables.costs import epsilon_of
 from tables.kept import Place
-from tables.rows import Row, Table
+from tables.rows import Column, Row, Table
 
 NOT_RUN = "not run"
-_HEADER = (
-    "row",
-    "published accuracy, %",
-    "epsilon",
-    "noise multiplier",
-    "test accuracy, %",
-    "LR",
-    "MLP",
-    "domain FID",
-    "core-minutes a run",
-    "runs",
-)
 
 
 @dataclass(frozen=True)
@@ -78,26 +66,32 @@ def _epsilon(row: Row, runs: dict[int, dict[str, Any]]) -> float | None:
     return spent[0] if spent else row.epsilon
 
 
+def lined(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table."""
+    rule = "|---" * len(header) + "|"
+    return [f"| {' | '.join(header)} |", rule, *(f"| {' | '.join(cells)} |" for cells in lines)]
+
+
 def markdown(table: Table, dataset: str, rows: Sequence[Measured]) -> str:
+    header = ["row", "published accuracy, %", "epsilon", "noise multiplier"]
+    header += [column.title for column in table.columns]
+    header += ["core-minutes a run", "runs"]
     lines = [
         f"# {table.title}: {dataset}",
         "",
-        f"| {' | '.join(_HEADER)} |",
-        "|---" * len(_HEADER) + "|",
-        *(f"| {' | '.join(_cells(measured))} |" for measured in rows),
+        *lined(header, (_cells(measured, table.columns) for measured in rows)),
         "",
         "Accuracy is on the public test set, once, at the end; mean and standard deviation over "
-        "the runs. Of a synthesizer it is that of a CNN trained on its images alone; LR and MLP "
-        "likewise. Epsilon is that of one run at delta 1e-5, add-or-remove-one; releasing all "
-        "runs of a row costs more. Core-minutes are those of training.",
+        f"the runs. Of a synthesizer it is that of {table.classifier} trained on its images alone; "
+        "LR and MLP likewise. Epsilon is that of one run at delta 1e-5, add-or-remove-one; "
+        "releasing all runs of a row costs more. Core-minutes are those of training.",
         *(f"\n{note}" for note in table.notes),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _cells(measured: Measured) -> list[str]:
-    row, accuracy = measured.row, measured.metric("test_accuracy")
-    seconds = measured.metric("core_seconds")
+def _cells(measured: Measured, columns: Sequence[Column]) -> list[str]:
+    row, seconds = measured.row, measured.metric("core_seconds")
     # The clock of a run that was taken up again began anew: it took longer than it says.
     resumed = any(run["resumed"] for run in measured.runs.values())
     minutes = f"{'over ' if resumed else ''}{seconds.mean / 60:.1f}" if seconds else "-"
@@ -106,16 +100,18 @@ def _cells(measured: Measured) -> list[str]:
         str(row.published or "-"),
         shown_epsilon(measured),
         f"{measured.noise_multiplier:.3g}" if measured.noise_multiplier is not None else "-",
-        accuracy.text(100) if accuracy else NOT_RUN,
-        *_percents(measured, ("lr_accuracy", "mlp_accuracy")),
-        fid.text(digits=1) if (fid := measured.metric("domain_fid")) else "-",
+        *_figures(measured, columns),
         minutes,
         str(len(measured.runs)),
     ]
 
 
-def _percents(measured: Measured, names: Sequence[str]) -> list[str]:
-    return [spread.text(100) if (spread := measured.metric(name)) else "-" for name in names]
+def _figures(measured: Measured, columns: Sequence[Column]) -> list[str]:
+    found = [(column, measured.metric(column.metric)) for column in columns]
+    texts = [
+        spread.text(column.scale, column.digits) if spread else "-" for column, spread in found
+    ]
+    return texts if measured.runs else [NOT_RUN, *texts[1:]]
 
 
 def shown_epsilon(measured: Measured) -> str:
