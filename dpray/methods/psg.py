@@ -69,14 +69,14 @@ class Psg:
     spc: int = 10  # images a class
     # Not vgg11: it normalises maps of 2x2, whose gradients are too rough to be clipped one by one.
     architecture: Literal["convnet", "lenet", "alexnet", "resnet18", "mlp-psg"] = "convnet"
-    width: int = 32  # channels, of convnet
+    width: int = 16  # channels, of convnet
     # One query a step: iterations x outer x queries of them are charged.
-    iterations: int = 100  # fresh networks
+    iterations: int = 30  # fresh networks
     outer: int | None = 10  # ages of a network; none: as published for this spc
     queries: int = 1  # private gradients at each age
     inner: int | None = 10  # passes over the images between two ages; none: as published
-    pixel_steps: int = 3  # of the images for each gradient: reuse of what is paid for is free
-    batch_size: int = 1024  # expected: batches are Poisson samples
+    pixel_steps: int = 15  # of the images for each gradient: reuse of what is paid for is free
+    batch_size: int = 2048  # expected: batches are Poisson samples
     clip_norm: float = 0.1
     start_noise: float = 0.1  # deviation of the pixels of the first images
     lr_images: float = 0.1

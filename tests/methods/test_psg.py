@@ -12,7 +12,15 @@ from dpray.methods.psg import Psg
 from dpray.models.architectures import convnet
 from dpray.privacy import gradients
 
-TINY = {"spc": 2, "width": 4, "iterations": 2, "outer": 2, "inner": 1, "batch_size": 20}
+TINY = {
+    "spc": 2,
+    "width": 4,
+    "iterations": 2,
+    "outer": 2,
+    "inner": 1,
+    "pixel_steps": 3,
+    "batch_size": 20,
+}
 
 
 @pytest.fixture
@@ -31,7 +39,7 @@ def asked(monkeypatch):
 
 def test_as_many_queries_are_made_as_are_charged(tiny_data, make_run, asked):
     run = make_run(noise_multiplier=1.0)
-    Psg(**TINY, queries=3, pixel_steps=5).fit(tiny_data, run)
+    Psg(**{**TINY, "queries": 3, "pixel_steps": 5}).fit(tiny_data, run)
     (entry,) = run.ledger.entries
     assert [step for step, _ in asked] == list(range(entry.steps))
     assert entry.steps == 2 * 2 * 3
