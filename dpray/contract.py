@@ -133,6 +133,10 @@ class SharesRecords(Protocol):
 class GoesOn(Protocol):
     """A method that can take up classes it has not seen, from what earlier tasks released."""
 
+    def check_go_on(self) -> None:
+        """Refuses settings with which it cannot, before anything is charged or read."""
+        ...
+
     def go_on(
         self, earlier: Release | None, classes: tuple[int, ...], data: TrainingData, run: Run
     ) -> Release:

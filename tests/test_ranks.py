@@ -22,9 +22,9 @@ from dpray.spec import RunSpec
 
 METHODS = {
     "continual": {
-        "learner": "dp-sgd",
+        "learner": "psg",
         "classes_per_task": 1,
-        "learner_settings": "features=pixels batch_size=10 steps=3",
+        "learner_settings": "spc=2 width=4 iterations=1 outer=2 inner=1 pixel_steps=2 batch_size=9",
     },
     "dp-merf": {"frequencies": 20, "hidden": 8, "steps": 3, "images_per_class": 2},
     "dp-moments": {"dimensions": 4, "components": 2},
@@ -59,7 +59,7 @@ def run_all(dataset: str, ranks: int) -> dict[str, torch.Tensor]:
     torch.set_num_threads(1)
     synthetic._FEWEST_IMAGES = 60
     for name in ("quick", "small"):
-        SUITES[name] = Suite(name, ("lr",), runs=1, inception=False)
+        SUITES[name] = Suite(name, ("lr",), 1, False, headline="mlp", epochs={"mlp": 2})
     found = {}
     for method, settings in METHODS.items():
         needs_test = getattr(methods.find(method), "needs_public_test", False)

@@ -63,4 +63,4 @@ def _type(hint: Any) -> str:
     if typing.get_origin(hint) is typing.Literal:
         return " | ".join(map(str, typing.get_args(hint)))
     options = typing.get_args(hint) or (hint,)
-    return " | ".join(o.__name__ for o in options if o is not type(None))
+    return " | ".join("none" if o is type(None) else o.__name__ for o in options)

@@ -26,6 +26,8 @@ examples:
   dpray run dp-sgd --dataset my-images.npz --epsilon 1 --delta 1e-6 --json
   dpray run dp-sgd --dataset mnist --epsilon 3 --workers 2 --address 10.0.0.5:6379
   dpray run dp2-vae --dataset mnist --epsilon 10 --preset laptop --encoders 2500
+  dpray run psg --dataset mnist --epsilon 10 --set spc=10 --workers 2
+  dpray run continual --dataset mnist --epsilon 10 --set learner=psg learner_settings="spc=10"
   dpray run sgd --dataset mnist                       (no privacy: the ceiling)
 
 `dpray methods` lists the methods, `dpray methods dp-sgd` its settings and presets.

@@ -52,6 +52,8 @@ def measure_tasks(release: Release, dataset: Dataset, run: Run) -> list[Metric]:
         raise BadInput(f"{dataset.train.name} has no public test set to measure each task on")
     seen = {t: sum(release.tasks[:t], ()) for t in range(1, len(release.tasks) + 1)}
     seen = {t: classes for t, classes in seen.items() if len(_of(classes, dataset.test))}
+    if not seen:
+        raise BadInput(f"the test set of {dataset.train.name} holds none of the classes")
     if isinstance(release, Classifier):
         shares = [[_share(release, t, classes, dataset.test)] for t, classes in seen.items()]
     elif isinstance(release, Synthesizer):

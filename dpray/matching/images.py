@@ -6,6 +6,8 @@ any images can. `forward(rows)` gives some of the images, ready to be differenti
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ def balanced_labels(num_classes: int, per_class: int) -> Tensor:
     return torch.arange(num_classes).repeat_interleave(per_class)
 
 
-class LearntImages(nn.Module):
+class LearntImages(nn.Module, ABC):
     labels: Tensor  # (N,)
 
     def __init__(self, labels: Tensor) -> None:
@@ -27,8 +29,8 @@ class LearntImages(nn.Module):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def optimizer(self, lr: float, momentum: float) -> torch.optim.Optimizer:
-        raise NotImplementedError
+    @abstractmethod
+    def optimizer(self, lr: float, momentum: float) -> torch.optim.Optimizer: ...
 
     def settle(self) -> None:
         """After a step: back to where images are."""

@@ -6,7 +6,7 @@ the distance, the images and the training of networks on them are public or post
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,7 +57,7 @@ def match(
 
     Guarantee: step t asks for the one noisy gradient that `paid` names t, whatever came before.
     """
-    private, schedule = data.private, matching.schedule
+    schedule = matching.schedule
     network = fresh_network(matching, run, 0)
     first = _restore(images, network, kept, optimizer, run)
     with run.progress("psg", schedule.steps) as bar:
@@ -67,24 +67,7 @@ def match(
             if schedule.starts_network(step):
                 network = fresh_network(matching, run, schedule.iteration(step))
             weights = matched_weights(network)
-
-            def example_losses(rows: Tensor, network: nn.Module = network) -> Tensor:
-                pixels = private.pixels[rows].to(run.device)
-                labels = private.labels[rows].to(run.device)
-                return F.cross_entropy(network(pixels), labels, reduction="none")
-
-            noisy_gradient(
-                network,
-                example_losses,
-                private.ids,
-                step,
-                paid=paid,
-                key=run.key,
-                world=run.world,
-                micro_batch=matching.micro_batch,
-                parameters=weights,
-            )
-            target = [_taken_gradient(weight) for weight in weights]
+            target = _asked(network, weights, step, matching.micro_batch, data, run, paid)
             optimizer.param_groups[0]["lr"] = matching.lr(step)
             for _ in range(schedule.pixel_steps):
                 set_matching_gradient(network, weights, target, images, matching.matched, run.world)
@@ -117,10 +100,36 @@ def fresh_network(matching: Matching, run: Run, iteration: int) -> nn.Module:
         return matching.make_network().to(run.device)
 
 
-def _taken_gradient(weight: nn.Parameter) -> Tensor:
-    noisy = weight.grad
-    assert noisy is not None
-    weight.grad = None
+def _asked(
+    network: nn.Module,
+    weights: Sequence[nn.Parameter],
+    step: int,
+    micro_batch: int,
+    data: TrainingData,
+    run: Run,
+    paid: PaidQuery[PoissonGradients],
+) -> list[Tensor]:
+    """The noisy gradient of step `step`: the one place where private records are read."""
+    private = data.private
+
+    def example_losses(rows: Tensor) -> Tensor:
+        pixels, labels = private.pixels[rows].to(run.device), private.labels[rows].to(run.device)
+        return F.cross_entropy(network(pixels), labels, reduction="none")
+
+    noisy_gradient(
+        network,
+        example_losses,
+        private.ids,
+        step,
+        paid=paid,
+        key=run.key,
+        world=run.world,
+        micro_batch=micro_batch,
+        parameters=weights,
+    )
+    noisy = [weight.grad for weight in weights if weight.grad is not None]
+    for weight in weights:
+        weight.grad = None
     return noisy
 
 

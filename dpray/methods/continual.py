@@ -29,7 +29,7 @@ from dpray.contract import (
 from dpray.data.records import TrainingData
 from dpray.data.shards import shard
 from dpray.data.tasks import TaskData, task_data
-from dpray.errors import BadInput
+from dpray.errors import BadInput, CannotResume
 from dpray.models.tasks import ByTask, Snapshots
 from dpray.privacy.parts import of_classes
 from dpray.spec import parse_settings
@@ -44,7 +44,7 @@ Tasks = tuple[tuple[int, ...], ...]
 @dataclass(frozen=True, kw_only=True)
 class Continual:
     private: ClassVar[bool] = True
-    summary: ClassVar[str] = "another method on one group of classes after another"
+    summary: ClassVar[str] = "psg, dp-sgd or another method on tasks of a few classes, in turn"
     paper: ClassVar[str] = "Chen, Kerkouche and Fritz 2022"
     # One noisy count after every task would have to be paid for, of ever other records.
     needs_public_test: ClassVar[bool] = True
@@ -96,8 +96,16 @@ class Continual:
 
     def check(self, data: TrainingData) -> None:
         learner = self.make_learner()
+        tasks = self.tasks(data.num_classes)
+        if isinstance(learner, GoesOn):
+            learner.check_go_on()
+        elif self.classes_per_task == 1:
+            raise BadInput(
+                f"{self.learner} is fitted to each task by itself and needs two classes in it: "
+                "raise classes_per_task"
+            )
         # Records that are found when first asked for: a check asks for none.
-        learner.check(_records(learner, data, self.tasks(data.num_classes)[0]))
+        learner.check(_records(learner, data, tasks[0]))
 
     def share(self, data: TrainingData, rank: int, size: int) -> TrainingData:
         """As the learner shares records out: its rule goes by the record, so it holds in a task."""
@@ -125,7 +133,7 @@ class Continual:
             releases.append(release)
             run.facts.update(part.facts)
         if "sampling" in run.facts:
-            run.facts["sampling"] = f"within each task: {run.facts['sampling']}"
+            run.facts["sampling"] = f"within each of {len(tasks)} tasks: {run.facts['sampling']}"
         if isinstance(learner, GoesOn) and not isinstance(releases[-1], Classifier):
             return releases[-1]  # the images of a class stay as its task left them
         return _joined(releases, tasks, data)
@@ -143,12 +151,14 @@ def _keep(release: Release, part: Run) -> None:
 
 
 def _kept(part: Run) -> Release | None:
-    """What the task released, where it was finished before a crash.
-
-    Where that file is damaged the task is gone through again, from the checkpoints of its learner.
-    """
+    """What the task released, where it was finished before a crash."""
     kept = part.checkpoints.latest(_RELEASE, ledger_heads=part.ledger.heads)
     if kept is None:
+        if part.checkpoints.has(_RELEASE):
+            raise CannotResume(
+                f"what {part.checkpoints.folder.name} released is damaged on the disk, and later "
+                "tasks may rest on it; start a new run"
+            )
         return None
     part.facts.update(kept.extra["facts"])
     release = rebuilt(kept.extra["recipe"], kept.tensors)

@@ -170,8 +170,9 @@ def _release(
         features = embed(pixels[rows].to(run.device))
         return torch.cat([features, features.new_full((len(rows), 1), _COUNT)], 1)
 
-    with run.progress("mean embedding", len(pixels)) as bar:
-        return noisy_slot_sums(
+    # One bar for all of them: of a task's records not even the number is known to others.
+    with run.progress("mean embedding", 1) as bar:
+        noisy = noisy_slot_sums(
             raw_vectors,
             data.private.labels,
             num_slots=data.num_classes,
@@ -179,8 +180,9 @@ def _release(
             paid=paid,
             key=run.key,
             world=run.world,
-            advance=bar.advance,
         )
+        bar.advance()
+    return noisy
 
 
 def _cosine(step: int, steps: int) -> float:

@@ -126,6 +126,9 @@ class DPSgd:
     def fit(self, data: TrainingData, run: Run) -> Classifier:
         return self._train(data, run, earlier=None)
 
+    def check_go_on(self) -> None:
+        """Whatever can be trained can be fine-tuned."""
+
     def go_on(
         self, earlier: Release | None, classes: tuple[int, ...], data: TrainingData, run: Run
     ) -> Classifier:

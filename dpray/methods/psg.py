@@ -35,6 +35,8 @@ from dpray.privacy.queries import PaidQuery, PoissonGradients
 # Images a class: ages of a network and passes over the images between two of them, as published.
 _PUBLISHED_LOOPS = {1: (1, 1), 10: (10, 50), 20: (20, 25), 30: (30, 20), 40: (40, 15), 50: (50, 10)}
 _PUBLISHED_PRIOR_LOOPS = (2, 10)
+_WIDEST = 1024  # channels that can be meant; published are 32 to 256
+_MOST_QUERIES = 10_000_000
 
 
 @register("psg")
@@ -104,10 +106,18 @@ class Psg:
 
     def check(self, data: TrainingData) -> None:
         refuse_one_class(data)
-        for name in ("spc", "width", "prior_width", "batch_size", "micro_batch"):
+        for name in ("spc", "batch_size", "micro_batch"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
+        for name in ("width", "prior_width"):
+            if not 1 <= getattr(self, name) <= _WIDEST:
+                raise BadInput(f"{name} {getattr(self, name)} must be from 1 to {_WIDEST}")
         schedule = self.schedule()
+        if schedule.steps > _MOST_QUERIES:
+            raise BadInput(
+                f"iterations x outer x queries are {schedule.steps:,} queries: at most "
+                f"{_MOST_QUERIES:,} can be meant"
+            )
         for name in ("iterations", "outer", "queries", "pixel_steps"):
             if getattr(schedule, name) < 1:
                 raise BadInput(f"{name} {getattr(schedule, name)} must be at least 1")
@@ -132,6 +142,10 @@ class Psg:
         images = self._images(labels, data, run)
         return self._learn(images, every, every, data, run, self._snapshots())
 
+    def check_go_on(self) -> None:
+        if self.prior != "none":
+            raise BadInput("images of later classes cannot be added to a generator: use prior=none")
+
     def go_on(
         self, earlier: Release | None, classes: tuple[int, ...], data: TrainingData, run: Run
     ) -> Synthesizer:
@@ -140,8 +154,6 @@ class Psg:
         Images of classes that are still to come are noise. Here they are left out of everything;
         as published, networks are trained on them too.
         """
-        if self.prior != "none":
-            raise BadInput("images of later classes cannot be added to a generator: use prior=none")
         labels = balanced_labels(data.num_classes, self.spc)
         images = self._images(labels, data, run)
         assert isinstance(images, FreePixels)

@@ -52,12 +52,11 @@ def noisy_slot_sums(
     paid: PaidQuery[GaussianSum],
     key: RunKey,
     world: World = SOLO,
-    advance: Callable[[int], None] = lambda count: None,
 ) -> Tensor:
     """(num_slots, dimension): for every slot the noisy sum of the vectors of its records.
 
     `vectors` maps row numbers of the local records to one vector (a row) each; `slots` says for
-    each record which slot it goes to. `advance` hears how many records were read.
+    each record which slot it goes to.
 
     Guarantee: a record adds one vector, to one slot, scaled down to norm `paid.query.sensitivity`
     where it is longer and left out where it is not finite. `vectors` must be record-local: a
@@ -70,7 +69,6 @@ def noisy_slot_sums(
     for rows in torch.arange(len(slots)).split(_BLOCK):
         bounded = _bounded(vectors(rows), paid.query.sensitivity)
         raw_sums.index_add_(0, slots[rows], bounded.cpu())
-        advance(len(rows))
     return noisy_sum(raw_sums, paid=paid, key=key, world=world)
 
 

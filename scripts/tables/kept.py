@@ -27,6 +27,7 @@ from dpray.api import run_spec
 from dpray.contract import Synthesizer
 from dpray.errors import CannotResume, LedgerDamaged
 from dpray.execute import Result, check, execute
+from dpray.methods.continual import Continual
 from dpray.models.generators import ImageSet
 from dpray.progress import Progress, silent
 from dpray.reporting.grid import class_grid, named_rows
@@ -159,6 +160,10 @@ def _grid(release: Synthesizer, seed: int) -> Image.Image:
 
 
 def _all_settings(spec: RunSpec) -> dict[str, Any]:
-    """Defaults included."""
+    """Defaults included, also those of a method within the method."""
     method = check(spec)
-    return dataclasses.asdict(method)  # type: ignore[call-overload]
+    settings: dict[str, Any] = dataclasses.asdict(method)  # type: ignore[call-overload]
+    if isinstance(method, Continual):
+        learner = dataclasses.asdict(method.make_learner())  # type: ignore[call-overload]
+        settings |= {f"learner.{name}": value for name, value in learner.items()}
+    return settings

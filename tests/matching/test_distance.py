@@ -27,7 +27,9 @@ def test_a_kernel_is_compared_by_output_channel():
 
 def test_a_row_of_zeros_is_at_distance_one_and_has_a_gradient():
     gradient = torch.zeros(2, 3, requires_grad=True)
-    row_distance([torch.ones(2, 3)], [gradient]).backward()
+    distance = row_distance([torch.ones(2, 3)], [gradient])
+    distance.backward()
+    assert distance.item() == pytest.approx(2.0)
     assert gradient.grad.isfinite().all()
 
 

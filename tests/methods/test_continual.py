@@ -14,6 +14,7 @@ from dpray.errors import BadInput
 from dpray.execute import execute
 from dpray.methods.continual import Continual
 from dpray.methods.dp_sgd import DPSgd
+from dpray.methods.psg import Psg
 from dpray.privacy.accounting import Adjacency
 from dpray.privacy.card import verify
 from dpray.spec import RunSpec
@@ -22,6 +23,10 @@ SGD = {"learner": "dp-sgd", "learner_settings": "features=pixels batch_size=10 s
 MERF = {
     "learner": "dp-merf",
     "learner_settings": "frequencies=20 hidden=8 steps=3 images_per_class=2",
+}
+PSG = {
+    "learner": "psg",
+    "learner_settings": "spc=2 width=4 iterations=1 outer=2 inner=1 pixel_steps=2 batch_size=10",
 }
 
 
@@ -37,7 +42,7 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("settings", [SGD, MERF])
+@pytest.mark.parametrize("settings", [SGD, MERF, PSG])
 def test_all_tasks_together_cost_what_one_of_them_costs(settings, four, make_run):
     run = make_run(noise_multiplier=3.0)
     release = Continual(**settings).fit(four, run)
@@ -71,7 +76,7 @@ def test_tasks_of_equal_records_get_different_noise_keys_and_public_draws(four, 
     one, two = (run.part_of(f"task {i}", f"training records / classes {i}") for i in (1, 2))
     assert not torch.equal(one.key.normals("noise", 0, 5), two.key.normals("noise", 0, 5))
     assert not torch.equal(one.key.normals("noise", 0, 5), run.key.normals("noise", 0, 5))
-    assert one.seed != two.seed != run.seed
+    assert len({one.seed, two.seed, run.seed}) == 3
     assert one.checkpoints.folder != two.checkpoints.folder
     again = make_run().part_of("task 1", "training records / classes 1")
     assert torch.equal(one.key.normals("noise", 0, 5), again.key.normals("noise", 0, 5))
@@ -225,4 +230,68 @@ def test_a_run_measures_every_task_and_its_card_verifies():
     text = result.card.text()
     assert "task 5/dp-sgd on training records / classes 4, 7" in text
     assert "a record that changes its label is in two parts" in text
-    assert "sampling           within each task: Poisson" in text
+    assert "sampling           within each of 5 tasks: Poisson" in text
+
+
+def test_images_of_a_class_stay_as_its_task_left_them(four, make_run, monkeypatch):
+    left = []
+    real = Psg.go_on
+
+    def go_on(self, earlier, classes, data, run):
+        release = real(self, earlier, classes, data, run)
+        left.append(release.module.images.clone())
+        return release
+
+    monkeypatch.setattr(Psg, "go_on", go_on)
+    module = Continual(**PSG).fit(four, make_run(noise_multiplier=3.0)).module
+    first, second = module.labels < 2, module.labels >= 2
+    assert torch.equal(module.images[first], left[0][first])
+    assert not torch.equal(module.images[second], left[0][second])
+
+
+def test_a_generator_cannot_go_on_and_is_refused_before_a_run_is_made(four):
+    settings = {**PSG, "learner_settings": "prior=generator"}
+    with pytest.raises(BadInput, match="prior=none"):
+        Continual(**settings).check(four)
+
+
+def test_one_class_a_task_is_refused_for_what_is_fitted_to_each_task(four):
+    with pytest.raises(BadInput, match="raise classes_per_task"):
+        Continual(**MERF, classes_per_task=1).check(four)
+
+
+class RecordingProgress:
+    """Keeps all that a progress bar would show."""
+
+    def __init__(self):
+        self.shown = []
+
+    def __call__(self, label, total):
+        self.shown.append((label, total))
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def advance(self, count=1):
+        self.shown.append(count)
+
+    def note(self, text):
+        self.shown.append(text)
+
+
+@pytest.mark.parametrize("settings", [SGD, MERF, PSG])
+def test_progress_says_nothing_about_how_many_records_a_task_has(settings, four, make_run):
+    """The same bars for even tasks and for one with three of sixty records."""
+    few = (torch.arange(60) % 20 == 0).long()
+    skewed = dataclasses.replace(four.private, labels=torch.arange(60) % 2 + 2 * few)
+    bars = []
+    for private in (four.private, skewed):
+        run = make_run(noise_multiplier=3.0)
+        run.progress = RecordingProgress()
+        Continual(**settings).fit(dataclasses.replace(four, private=private), run)
+        bars.append(run.progress.shown)
+    assert bars[0] == bars[1] and bars[0]
