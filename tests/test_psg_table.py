@@ -128,12 +128,12 @@ def test_the_cross_architecture_table_has_the_six_networks_and_their_figures() -
 
 
 def test_a_table_has_the_columns_it_asks_for(tmp_path: Path) -> None:
-    finished(tmp_path, convnet_accuracy=0.5, cnn_accuracy=0.25, domain_fid=12.345)
+    finished(tmp_path, convnet_accuracy=0.5, domain_fid=12.345)
     measured = [measure(row, (0,), tmp_path) for row in (ROW, replace(ROW, label="another"))]
     lines = markdown(find("psg"), "digits", measured).splitlines()
     assert "| ConvNet (test accuracy), % | LR | MLP | domain FID |" in lines[2]
-    assert "| 50.00 | 25.00 | - | - | 12.3 |" in lines[4]
-    assert "| not run | - | - | - | - |" in lines[5]
+    assert "| 50.00 | - | - | 12.3 |" in lines[4]
+    assert "| not run | - | - | - |" in lines[5]
     assert "CNN |" not in markdown(find("seed0"), "digits", measured)
 
 
