@@ -74,10 +74,10 @@ def train_workers() -> list[int]:
     return found
 
 
-def test_one_two_and_three_workers_give_the_same_weights_and_the_same_ledger(three_cpus):
+def test_one_and_three_workers_give_the_same_weights_and_the_same_ledger(three_cpus):
     """Of three workers one has no record at all, and of four records a step most have none."""
     sparse = {**QUICK, "batch_size": 4}
-    for workers, settings in ((1, QUICK), (2, QUICK), (3, sparse)):
+    for workers, settings in ((1, QUICK), (3, sparse)):
         here = execute(spec(settings), test_key=7)
         result = train(spec(settings), Where(workers=workers), test_key=7)
         assert same_weights(result, here), f"{workers} workers"
