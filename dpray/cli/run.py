@@ -224,8 +224,11 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
 
 def _synthetic_lines(metrics: dict[str, float]) -> list[tuple[str, str]]:
     """What else is known of synthetic images: other classifiers, and how they look to the judge."""
-    others = {"lr": "lr_accuracy", "mlp": "mlp_accuracy", "cnn": "cnn_accuracy"}
-    known = [f"{n} {100 * metrics[m]:.2f} %" for n, m in others.items() if m in metrics]
+    known = [
+        f"{name} {100 * metrics[metric]:.2f} %"
+        for name in ("lr", "mlp", "cnn", "convnet")
+        if (metric := f"{name}_accuracy") in metrics
+    ]
     if not known:
         return []
     lines = [("", f"trained on synthetic images, tested on real ones: {', '.join(known)}")]

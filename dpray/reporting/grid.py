@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dpray.contract import Synthesizer
 from dpray.errors import BadInput
+from dpray.models.generators import ImageSet
 
 _SMALLEST_TILE = 56  # screen pixels: less is not legible
 _LONGEST_NAME = 14
@@ -65,11 +66,22 @@ def named_rows(images: Tensor, names: Sequence[str], pad: int = 2) -> Image.Imag
 
 
 def class_grid(release: Synthesizer, per_class: int, rng: torch.Generator) -> Image.Image:
-    """`per_class` images of every class, one row a class."""
+    """`per_class` images of every class, one row a class: drawn, or the first ones of a set.
+
+    To draw from a set is to pick one of its images, and a small one would be shown twice.
+    """
     if per_class < 1:
         raise BadInput(f"{per_class} images a class are out of range: at least 1")
+    if isinstance(release.module, ImageSet):
+        return _first_of_set(release.module, per_class, release.class_names)
     labels = torch.arange(len(release.class_names)).repeat_interleave(per_class)
     return named_rows(release.sample(labels, rng), release.class_names)
+
+
+def _first_of_set(images: ImageSet, per_class: int, names: Sequence[str]) -> Image.Image:
+    own = [(images.labels == label).nonzero().flatten() for label in range(len(names))]
+    shown = min(per_class, *map(len, own))
+    return named_rows(images.images[torch.cat([rows[:shown] for rows in own])], names)
 
 
 def _scale(images: Tensor) -> int:

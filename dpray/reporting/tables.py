@@ -22,6 +22,7 @@ _CLASSIFIERS = {
     "lr_accuracy": "LR, %",
     "mlp_accuracy": "MLP, %",
     "cnn_accuracy": "CNN, %",
+    "convnet_accuracy": "ConvNet, %",
 }
 # The first name that was measured counts; the note says what kind of figure it is.
 _FID = (("fid", ""), ("domain_fid", "domain"))

@@ -21,16 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 
 from dpray.api import run_spec
 from dpray.contract import Synthesizer
 from dpray.errors import CannotResume, LedgerDamaged
 from dpray.execute import Result, check, execute
 from dpray.methods.continual import Continual
-from dpray.models.generators import ImageSet
 from dpray.progress import Progress, silent
-from dpray.reporting.grid import class_grid, named_rows
+from dpray.reporting.grid import class_grid
 from dpray.runs import new_run_id, runs_folder
 from dpray.spec import RunSpec
 from dpray.storage import write_whole
@@ -131,7 +129,8 @@ def _held(path: Path) -> Iterator[bool]:
 def keep(place: Place, result: Result, *, resumed: bool) -> None:
     """All of it is public: the card's figures, metrics, and images of the release."""
     if isinstance(result.release, Synthesizer):
-        _grid(result.release, place.seed).save(place.images)
+        rng = torch.Generator().manual_seed(place.seed)
+        class_grid(result.release, IMAGES_PER_CLASS, rng).save(place.images)
     value = {
         "label": place.row.label,
         "run_id": result.run_id,
@@ -147,16 +146,6 @@ def keep(place: Place, result: Result, *, resumed: bool) -> None:
         "resumed": resumed,  # its core-seconds are those of its last life alone
     }
     write_whole(place.finished, (json.dumps(value, indent=2) + "\n").encode())
-
-
-def _grid(release: Synthesizer, seed: int) -> Image.Image:
-    """Images of every class: drawn, or the first ones of a set, which drawing would show twice."""
-    if not isinstance(release.module, ImageSet):
-        return class_grid(release, IMAGES_PER_CLASS, torch.Generator().manual_seed(seed))
-    images, labels = release.module.images, release.module.labels
-    per_class = min(IMAGES_PER_CLASS, int(labels.bincount().min()))
-    own = [(labels == label).nonzero().flatten() for label in range(len(release.class_names))]
-    return named_rows(images[torch.cat([rows[:per_class] for rows in own])], release.class_names)
 
 
 def _all_settings(spec: RunSpec) -> dict[str, Any]:

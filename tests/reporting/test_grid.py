@@ -74,3 +74,14 @@ def test_a_class_grid_has_a_row_a_class_and_comes_again_with_its_seed(synthesize
     plain = np.asarray(grid(synthesizer.sample(labels, rng), columns=4))
     np.testing.assert_array_equal(drawn(3)[:, -plain.shape[1] :], plain)
     assert not np.array_equal(drawn(3), drawn(4))
+
+
+def test_a_set_is_shown_as_it_is_and_no_image_twice():
+    arguments = {"shape": [1, 8, 8], "num_images": 6}
+    module = models.build("image-set", **arguments)
+    module.labels.copy_(torch.tensor([0, 1, 0, 1, 0, 1]))
+    module.images.copy_(torch.linspace(0, 1, 6)[:, None, None, None].expand(6, 1, 8, 8))
+    release = Synthesizer("image-set", arguments, module, ("a", "b"), (1, 8, 8))
+    shown = np.asarray(class_grid(release, per_class=9, rng=torch.Generator()))
+    plain = np.asarray(grid(module.images[[0, 2, 4, 1, 3, 5]], columns=3))
+    np.testing.assert_array_equal(shown[:, -plain.shape[1] :], plain)
