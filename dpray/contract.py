@@ -28,6 +28,7 @@ from dpray.pool import Pool
 from dpray.privacy.ledger import Ledger
 from dpray.privacy.ledger_part import LedgerPart
 from dpray.privacy.noise import RunKey
+from dpray.privacy.queries import Q
 from dpray.progress import Progress
 from dpray.storage import clear_errors, write_whole
 from dpray.world import World
@@ -56,6 +57,12 @@ class Run:
         """A public generator: the same seed and purpose give the same draws everywhere."""
         offset = sum(ord(c) * 257**i for i, c in enumerate(purpose)) % (1 << 31)
         return torch.Generator().manual_seed((self.seed << 31) + offset)
+
+    def at_noise(self, make_query: Callable[[float], Q]) -> Q:
+        """A query at the noise that the user fixed, else at the least that the budget affords."""
+        if self.noise_multiplier is not None:
+            return make_query(self.noise_multiplier)
+        return self.ledger.calibrate(make_query)
 
     def once(self, name: str, release: Callable[[], Tensor]) -> Tensor:
         """A noisy release, kept: after a crash it is read back and not computed again.

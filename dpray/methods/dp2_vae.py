@@ -138,7 +138,7 @@ class DP2Vae:
 
     def fit(self, data: TrainingData, run: Run) -> Synthesizer:
         recipe = self._recipe(data)
-        query = run.world.from_first(lambda: self._calibrated(run))
+        query = run.world.from_first(lambda: run.at_noise(self.query))
         paid = run.ledger.pay(query)  # from here on private data may be read
         run.facts.update(query.facts())
         subsets = Subsets(
@@ -174,11 +174,6 @@ class DP2Vae:
             grain,
             self.encoder_hidden,
         )
-
-    def _calibrated(self, run: Run) -> SubsetSums:
-        if run.noise_multiplier is not None:
-            return self.query(run.noise_multiplier)
-        return run.ledger.calibrate(self.query)
 
     def _train(
         self,

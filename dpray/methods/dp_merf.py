@@ -151,9 +151,7 @@ def _query(run: Run) -> GaussianSum:
     def with_noise(noise: float) -> GaussianSum:
         return GaussianSum(name="mean embedding", noise_multiplier=noise, sensitivity=_SENSITIVITY)
 
-    if run.noise_multiplier is not None:
-        return with_noise(run.noise_multiplier)
-    return run.ledger.calibrate(with_noise)
+    return run.at_noise(with_noise)
 
 
 def _release(

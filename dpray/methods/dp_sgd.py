@@ -226,9 +226,7 @@ def _query(plan: Plan, data: TrainingData, run: Run) -> PoissonGradients:
             expected_batch_size=plan.batch_size,
         )
 
-    if run.noise_multiplier is not None:
-        return with_noise(run.noise_multiplier)
-    return run.ledger.calibrate(with_noise)
+    return run.at_noise(with_noise)
 
 
 def _inputs(data: TrainingData, classifier: ImageClassifier, kind: str, run: Run) -> Tensor:

@@ -128,9 +128,7 @@ class DPVae:
                 expected_batch_size=batch_size,
             )
 
-        if run.noise_multiplier is not None:
-            return with_noise(run.noise_multiplier)
-        return run.ledger.calibrate(with_noise)
+        return run.at_noise(with_noise)
 
     def _pay_statistics(self, run: Run) -> PaidQuery[GaussianSum] | None:
         if self.class_model == "conditional":

@@ -252,9 +252,7 @@ class Psg:
         def with_noise(noise_multiplier: float) -> PoissonGradients:
             return replace(query, noise_multiplier=noise_multiplier)
 
-        if run.noise_multiplier is not None:
-            return with_noise(run.noise_multiplier)
-        return run.ledger.calibrate(with_noise)
+        return run.at_noise(with_noise)
 
 
 def _check_network(network: nn.Module, data: TrainingData, run: Run) -> None:

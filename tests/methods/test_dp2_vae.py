@@ -52,7 +52,7 @@ def test_the_event_follows_from_the_choice(state, sampling, event, tiny_data, ma
 
 def test_no_setting_can_make_the_papers_encoders_cheap(tiny_data, make_run):
     noise = {
-        state: DP2Vae(**TINY, encoder_state=state)._calibrated(make_run(epsilon=3.0))
+        state: make_run(epsilon=3.0).at_noise(DP2Vae(**TINY, encoder_state=state).query)
         for state in ("ephemeral", "selected")
     }
     assert noise["selected"].noise_multiplier > 1.3 * noise["ephemeral"].noise_multiplier
