@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from dpray.privacy.accounting import Adjacency, Budget, cost_of
 from dpray.privacy.card import make_card
 from dpray.privacy.ledger import Ledger
 from dpray.privacy.queries import PoissonGradients
-from dpray.runs import make_folder
+from dpray.runs import make_folder, runs_folder
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
@@ -235,3 +236,13 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert main(["psg", *words, "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"reproduce_tables: {line}") and error.count("\n") == 1
+
+
+def test_a_row_whose_run_is_gone_leaves_the_curves_of_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = finished(tmp_path, convnet_accuracy=0.5)
+    shutil.rmtree(runs_folder())
+    assert convergence.trainings([ROW], tmp_path, epochs=1) == []
+    assert "left out" in capsys.readouterr().err
+    assert place.read() is not None

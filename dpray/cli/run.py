@@ -212,7 +212,7 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
         ("picture", result.folder.picture),
         ("core-seconds", f"{metrics['core_seconds']:.0f}"),
     ]
-    lines[1:1] = _synthetic_lines(metrics)
+    lines[1:1] = [*_task_lines(metrics), *_synthetic_lines(metrics)]
     if len(outcome.results) > 1 and card.epsilon is not None:
         total = f"{outcome.epsilon_of_all():.4g} to release all {len(outcome.results)} runs"
         lines.insert([label for label, _ in lines].index("epsilon") + 1, ("", total))
@@ -220,6 +220,17 @@ def _print(outcome: Outcome, *, as_json: bool) -> None:
         print(f"{label:<14} {value if value is not None else '-'}")
     for reason in card.reasons_against:
         say(f"not fit for release: {reason}")
+
+
+def _task_lines(metrics: dict[str, float]) -> list[tuple[str, str]]:
+    """Accuracy on all classes seen so far, task by task; a task without test records has none."""
+    after = {
+        int(number): value
+        for name, value in metrics.items()
+        if (number := name.removeprefix("accuracy_after_")).isdecimal()
+    }
+    known = ", ".join(f"{100 * after[task]:.2f}" for task in sorted(after))
+    return [("", f"after each task: {known} %")] if after else []
 
 
 def _synthetic_lines(metrics: dict[str, float]) -> list[tuple[str, str]]:

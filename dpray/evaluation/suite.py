@@ -28,8 +28,8 @@ from dpray.pool import Pool
 
 HEADLINE = "cnn"  # its accuracy is the `test_accuracy` of a synthesizer ...
 SET_HEADLINE = "convnet"  # ... and this one's that of a small set of images
-# Published are 1,000, which take ten minutes a network on one core for 100 images. In trials
-# 300 gave no more than 100.
+# Published are 1,000, which take ten minutes a network on one core for 100 images. In a trial
+# with networks of width 32, 300 gave no more than 100.
 _SET_EPOCHS = 150
 Say = Callable[[str], None]
 

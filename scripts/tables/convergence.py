@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from dpray.contract import load_release
+from dpray.errors import DprayError
 from dpray.runs import open_folder
+from tables.jobs import note
 from tables.kept import Place
 from tables.pictures import COLOURS, INK, MARKERS, new_axis, save
 from tables.rows import Row, Table
@@ -34,7 +36,11 @@ def trainings(
         run = place.read()
         if run is None:
             continue
-        release = load_release(open_folder(run["run_id"]).release)
+        try:
+            release = load_release(open_folder(run["run_id"]).release)
+        except (DprayError, OSError) as error:  # one release that is gone leaves the others
+            note(f"{row.label}: left out: {error}")
+            continue
         found += [
             Training(place, classifier, 0, epochs, snapshot)
             for snapshot in range(len(snapshots_of(release)))

@@ -81,7 +81,9 @@ def test_a_set_of_images_trains_networks_on_the_classes_seen_alone(dataset, make
     assert accuracies["test_accuracy"] == accuracies["accuracy_after_2"]
 
 
-def test_networks_have_as_many_outputs_as_classes_were_seen(dataset, make_run, monkeypatch):
+def test_after_each_task_fresh_networks_are_asked_for_the_classes_seen_so_far(
+    dataset, make_run, monkeypatch
+):
     asked = []
 
     class WatchingPool:
