@@ -81,7 +81,7 @@ class Psg:
     batch_size: int = 2048  # expected: batches are Poisson samples
     clip_norm: float = 0.1
     start_noise: float = 0.1  # deviation of the pixels of the first images
-    lr_images: float = 0.1
+    lr_images: float = 0.3
     final_lr: float = 0.0  # share of lr_images or lr_prior that is left at the end
     momentum: float = 0.5
     lr_network: float = 0.05
