@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from dpray import methods
+from dpray.data.public import choose_words
 from dpray.errors import BadInput, DprayError
 from dpray.execute import Result, check, execute
 from dpray.privacy.ledger import Ledger, ledger_from_json
@@ -70,6 +71,7 @@ def run(
     method: str,
     *,
     data: str,
+    public: str | None = None,
     epsilon: float | None = None,
     delta: float = 1e-5,
     noise_multiplier: float | None = None,
@@ -83,6 +85,8 @@ def run(
 ) -> Outcome:
     """Trains `method` on `data` (a dataset's name, an .npz file or a folder of class folders).
 
+    Behind it may stand classes and a part, as in mnist:0,2,4@rest. `public` is what everybody may
+    see, for a method that reads such data: classes such as 1,3,5, or another dataset.
     `preset` names settings of the method (`dpray methods NAME` lists them); `settings` win.
     Gives back the finished run: `outcome.result.release.predict(images)`,
     `outcome.metrics()`, `outcome.result.card.text()`, and `outcome.models` in the registry.
@@ -98,8 +102,19 @@ def run(
             settings or {}, methods.find(method), preset, torch.cuda.is_available()
         ),
         insist=insist,
+        public=None if public is None else str(public),
     )
     return run_spec(spec, runs=runs, track=track, progress=progress)
+
+
+def with_public_words(spec: RunSpec) -> RunSpec:
+    """`spec` with its private and its public data written out, for a method that reads both."""
+    how = getattr(methods.find(spec.method), "public_data", None)
+    if how is None:
+        return spec
+    public = None if spec.public is None else dataset_word(spec.public)
+    dataset, public = choose_words(spec.dataset, public, how)
+    return replace(spec, dataset=dataset, public=public)
 
 
 def run_spec(
@@ -120,7 +135,7 @@ def run_spec(
 
     if not isinstance(runs, int) or runs < 1:
         raise BadInput(f"{runs!r} runs are out of range: it must be a number, at least 1")
-    spec = replace(spec, dataset=dataset_word(spec.dataset))
+    spec = with_public_words(replace(spec, dataset=dataset_word(spec.dataset)))
     check(spec)
     if track:
         tracking.check_reachable()  # before anything is trained or charged, not after

@@ -24,6 +24,7 @@ from dpray import methods
 from dpray.checkpoints import Checkpoints
 from dpray.contract import Method, Release, Run, SharesRecords, load_release
 from dpray.data.datasets import load
+from dpray.data.public import with_public
 from dpray.data.records import Dataset, TrainingData
 from dpray.data.shards import shard
 from dpray.errors import BadInput, CannotResume, Diverged
@@ -66,7 +67,25 @@ def check(spec: RunSpec) -> Method:
             f"{spec.method} adds no noise, so its epsilon is infinite: leave out --epsilon and "
             "--noise-multiplier, or choose a private method"
         )
+    if spec.public is not None and not _reads_public_data(method):
+        raise BadInput(f"{spec.method} reads no public data: leave out --public")
     return method
+
+
+def load_for(spec: RunSpec, method: Method, say: Callable[[str], None]) -> Dataset:
+    """The data of a run: its records and, where the method reads some, the public data."""
+    if not _reads_public_data(method):
+        return load(spec.dataset, say=say)
+    if spec.public is None:
+        raise BadInput(
+            f"{spec.method} reads public data beside the private ones: give --public, a class "
+            "list such as 1,3,5 or a dataset such as fashion-mnist"
+        )
+    return with_public(load(spec.dataset, say=say), spec.dataset, spec.public, say)
+
+
+def _reads_public_data(method: Method) -> bool:
+    return getattr(method, "public_data", None) is not None
 
 
 def execute(
@@ -88,12 +107,12 @@ def execute(
     started = _cpu_seconds(pool)
     method = check(spec)
     world = current_world()
-    dataset = load(spec.dataset, say=say)
+    dataset = load_for(spec, method, say)
     method.check(dataset.train)
     _refuse_what_cannot_be_paid(spec, dataset)
     _refuse_a_private_test(method, dataset)
     warn_of_delta(spec, dataset, say)
-    for note in dataset.notes:
+    for note in (*dataset.notes, *_declared_public(dataset)):
         say(f"note: {note}")
     run_id = world.from_first(lambda: run_id or new_run_id(spec))
     folder = world.from_first(lambda: open_folder(run_id) if resume else make_folder(run_id, spec))
@@ -172,6 +191,11 @@ def _refuse_a_private_test(method: Method, dataset: Dataset) -> None:
         )
 
 
+def _declared_public(dataset: Dataset) -> list[str]:
+    public = dataset.train.public
+    return [] if public is None else [f"{name}: {value}" for name, value in public.facts.items()]
+
+
 def _refuse_what_diverged(release: Release) -> None:
     """The weights are public by now: to look at them costs nothing."""
     if not all(bool(value.isfinite().all()) for value in release.module.state_dict().values()):
@@ -238,8 +262,11 @@ def _open_ledger(
 def _subject(key: RunKey, spec: RunSpec, dataset: Dataset) -> dict[str, str]:
     """Keyed digests: they bind the ledger to its data without saying anything about them."""
     settings = json.dumps(spec.to_json(), sort_keys=True)
+    contents = dataset.train.fingerprint
+    if dataset.train.public is not None:  # a run that goes on must find these unchanged as well
+        contents += f"/public {dataset.train.public.fingerprint}"
     return {
-        "dataset": key.commitment(dataset.train.fingerprint),
+        "dataset": key.commitment(contents),
         "settings": hashlib.sha256(settings.encode()).hexdigest(),
     }
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import re
 import secrets
 import shutil
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dpray.data.folders import home
+from dpray.data.words import dataset_name
 from dpray.errors import BadInput, CannotResume, LedgerDamaged
 from dpray.privacy.noise import RunKey
 from dpray.spec import RunSpec
@@ -148,9 +148,8 @@ def runs_folder() -> Path:
 
 
 def new_run_id(spec: RunSpec) -> str:
-    dataset = re.sub(r"[^A-Za-z0-9]+", "-", Path(spec.dataset).stem).strip("-") or "data"
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return f"{stamp}-{spec.method}-{dataset}-{secrets.token_hex(2)}"
+    return f"{stamp}-{spec.method}-{dataset_name(spec.dataset)}-{secrets.token_hex(2)}"
 
 
 def open_folder(run_id: str) -> RunFolder:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpray.data.datasets import BUILT_IN
+from dpray.data.words import DatasetWord
 from dpray.errors import BadInput, unknown
 from dpray.privacy.accounting import LARGEST_SENSIBLE_EPSILON, Adjacency, Budget
 
@@ -33,6 +36,8 @@ class RunSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     insist: bool = False  # on an epsilon above 20; the card says so
+    # The word of the data that everybody may see, for a method that reads such data.
+    public: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta", "noise_multiplier", "seed"):
@@ -41,6 +46,12 @@ class RunSpec:
                 raise BadInput(f"{name} {value!r} is not a number")
         if not isinstance(self.settings, Mapping):
             raise BadInput(f"settings must map names to values, not be {self.settings!r}")
+        for name in ("dataset", "public"):
+            value = getattr(self, name)
+            if name == "public" and value is None:
+                continue
+            if not isinstance(value, str) or not value:
+                raise BadInput(f"{name} {value!r} is not a dataset; give a name or a path as text")
         if self.epsilon is not None:
             if not 0 < self.epsilon < math.inf:
                 raise BadInput(f"epsilon {self.epsilon:g} is out of range: it must be above 0")
@@ -68,7 +79,10 @@ class RunSpec:
         return Budget(self.epsilon if self.epsilon is not None else math.inf, self.delta)
 
     def to_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "adjacency": self.adjacency.value}
+        value = {**dataclasses.asdict(self), "adjacency": self.adjacency.value}
+        if self.public is None:
+            del value["public"]  # as it was before there was public data: digests stay the same
+        return value
 
     @classmethod
     def from_json(cls, value: Any) -> RunSpec:
@@ -99,8 +113,14 @@ class RunSpec:
 
 
 def dataset_word(word: str) -> str:
-    """A path as an absolute one: workers and a later `resume` start from other folders."""
-    return str(Path(word).absolute()) if Path(word).exists() else word
+    """A path as an absolute one: workers and a later `resume` start from other folders.
+
+    Classes and a part stay behind it. A built-in name is no path, whatever lies in this folder.
+    """
+    parsed = DatasetWord.parse(word)
+    if parsed.base in BUILT_IN or not os.path.exists(parsed.base):
+        return str(parsed)
+    return str(dataclasses.replace(parsed, base=str(Path(parsed.base).absolute())))
 
 
 def choose_preset(method: type[Any], preset: str | None, has_gpu: bool) -> str | None:

@@ -29,9 +29,21 @@ examples:
   dpray run psg --dataset mnist --epsilon 10 --set spc=10 --workers 2
   dpray run continual --dataset mnist --epsilon 10 --set learner=psg learner_settings="spc=10"
   dpray run sgd --dataset mnist                       (no privacy: the ceiling)
+  dpray run dp-merf --dataset mnist:0,2,4,6,8 --epsilon 1      (five of the ten classes)
 
 `dpray methods` lists the methods, `dpray methods dp-sgd` its settings and presets.
 A run that was interrupted goes on with `dpray resume RUN_ID`.
+
+A dataset may carry classes and a part. mnist:0,2,4,6,8 is the records of five classes, by their
+places in the class list; mnist@labelling is a third of the training records, the same at all
+times, and mnist@rest the other two; mnist:0,2,4,6,8@rest is both. The test set has no parts.
+
+Some methods read public data beside the private ones. What you name with --public everybody may
+see; the card repeats it. Where the private records are a part @rest, their third @labelling is
+declared public as well, to label images with.
+  --public 1,3,5,7,9           these classes of the same dataset; the others are private
+  --public fashion-mnist       another dataset, or some of it: fashion-mnist:0,1@rest
+  --public faces.npz           a file or a folder of yours
 """
 
 
@@ -45,7 +57,16 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("method", nargs="?", metavar="METHOD", help="see `dpray methods`")
     parser.add_argument(
-        "--dataset", metavar="D", help="a name (`dpray data list`), an .npz file, or a folder"
+        "--dataset",
+        metavar="D",
+        help="a name (`dpray data list`), an .npz file, or a folder; with some classes: "
+        "mnist:0,2,4,6,8; with a part: mnist@rest",
+    )
+    parser.add_argument(
+        "--public",
+        metavar="D",
+        help="data that everybody may see, for a method that reads some: classes of the same "
+        "dataset (1,3,5,7,9) or another dataset (fashion-mnist)",
     )
     parser.add_argument("--epsilon", type=float, metavar="E", help="the budget")
     parser.add_argument("--delta", type=float, default=1e-5, help="default 1e-5")
@@ -137,8 +158,8 @@ def _spec(args: argparse.Namespace) -> RunSpec:
     from dpray import methods
 
     if args.spec is not None:
-        given = (args.method, args.dataset, args.epsilon, args.settings, args.preset, args.encoders)
-        if any(value not in (None, []) for value in given):
+        names = ("method", "dataset", "public", "epsilon", "settings", "preset", "encoders")
+        if any(getattr(args, name) not in (None, []) for name in names):
             raise BadInput("give --spec, or a method with its dataset and budget, not both")
         return RunSpec.read(args.spec)
     if args.method is None:
@@ -155,6 +176,7 @@ def _spec(args: argparse.Namespace) -> RunSpec:
         seed=args.seed,
         settings=_settings(args, method),
         insist=args.insist,
+        public=args.public,
     )
 
 
@@ -266,6 +288,8 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
         "core_seconds": metrics["core_seconds"] * len(outcome.results),
         "fit_for_release": card.fit_for_release,
     }
+    if result.spec.public is not None:
+        value["public"] = result.spec.public
     if len(outcome.results) > 1:
         value["run_ids"] = [result.run_id for result in outcome.results]
         value["models"] = list(outcome.models)

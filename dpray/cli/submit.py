@@ -20,6 +20,7 @@ examples:
   dpray submit --address http://127.0.0.1:8265 --no-wait -- methods
   dpray submit --env MLFLOW_TRACKING_URI DPRAY_HOME=/shared/me -- run dp-sgd --dataset mnist \
 --epsilon 1
+  dpray submit -- run dp-merf --dataset mnist:0,2,4,6,8 --epsilon 1     some classes; --public too
 
 What follows -- is a dpray command as you would type it here. The cluster's token comes from
 RAY_AUTH_TOKEN. The working folder goes along, without .git, data, *.npz, keys and runs: put

@@ -1,7 +1,8 @@
 """The table of built-in datasets, and the door to all data: `load` and `fetch`.
 
 A built-in dataset is public, so its test set is too. Ids are row numbers in the original file.
-A name in the table wins over a file of that name: write ./mnist for a folder called mnist.
+A name in the table wins over a file of that name: write ./mnist for a folder called mnist. A name
+or a path may carry classes and a part (`dpray.data.words`).
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from dpray.data.own import load_own, looks_like_a_path
 from dpray.data.records import Dataset, Images, TrainingData
 from dpray.data.shards import block_numbers, blocks, shard
 from dpray.data.sources import Say
+from dpray.data.words import DatasetWord, restrict
 from dpray.errors import BadInput, unknown
 
-__all__ = ["BUILT_IN", "BuiltIn", "block_numbers", "blocks", "fetch", "load", "shard"]
+__all__ = ["BUILT_IN", "BuiltIn", "block_numbers", "blocks", "fetch", "load", "load_whole", "shard"]
 
 _DIGITS = tuple("0123456789")
 _GARMENTS = (
@@ -75,7 +77,13 @@ class BuiltIn:
     to_images: Callable[[StoredImages], Images] = StoredImages.to_images
 
 
-def load(name_or_path: str, *, fetch_missing: bool = True, say: Say = to_stderr) -> Dataset:
+def load(word: str, *, fetch_missing: bool = True, say: Say = to_stderr) -> Dataset:
+    """The dataset that a word means: all of one, or the records of some classes and a part."""
+    parsed = DatasetWord.parse(word)
+    return restrict(load_whole(parsed.base, fetch_missing=fetch_missing, say=say), parsed)
+
+
+def load_whole(name_or_path: str, *, fetch_missing: bool = True, say: Say = to_stderr) -> Dataset:
     """A built-in dataset by name, or the user's own by path; fetched first where need be."""
     if name_or_path not in BUILT_IN:
         if looks_like_a_path(name_or_path):

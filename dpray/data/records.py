@@ -26,6 +26,30 @@ class Images:
 
 
 @dataclass(frozen=True)
+class PublicData:
+    """Records that everybody may see: the user says so, and the card repeats it."""
+
+    name: str
+    images: Images  # labels are places in `class_names`
+    class_names: tuple[str, ...]
+    fingerprint: str
+    # Records of the private classes that are declared public, to label images with. Their labels
+    # are places in the class list of the private records.
+    labelling: Images | None = None
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What is declared public, for the privacy card."""
+        facts: dict[str, object] = {"public data": f"{self.name}, {len(self.images):,} records"}
+        if self.labelling is not None:
+            facts["labelling records"] = (
+                f"{len(self.labelling):,} records that show the private classes and are declared "
+                "public"
+            )
+        return facts
+
+
+@dataclass(frozen=True)
 class TrainingData:
     """All that a method may read. The test set is not here, so no method can reach it."""
 
@@ -34,6 +58,8 @@ class TrainingData:
     num_records: int  # N over all workers; treated as public
     class_names: tuple[str, ...]  # declared, never counted from the records
     fingerprint: str  # of the contents: for caches and resume on the private side only
+    # The same on every worker. By keyword only, so that a class below may add fields of its own.
+    public: PublicData | None = field(default=None, kw_only=True)
 
     @property
     def num_classes(self) -> int:
@@ -51,6 +77,7 @@ class TrainingData:
             "number of training records": self.num_records,
             "class list": list(self.class_names),
             "image shape": list(self.shape),
+            **(self.public.facts if self.public is not None else {}),
         }
 
 

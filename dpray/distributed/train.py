@@ -24,12 +24,11 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from dpray import errors
-from dpray.data.datasets import load
 from dpray.distributed.cluster import Cluster, connect, threads_per_worker
 from dpray.distributed.pool import RayPool
 from dpray.distributed.watch import FileProgress, watch
 from dpray.errors import BadInput, ClusterFailed, DprayError
-from dpray.execute import Result, check, execute, read_result
+from dpray.execute import Result, check, execute, load_for, read_result
 from dpray.progress import Progress, silent
 from dpray.runs import RunFolder, new_run_id, open_folder, runs_folder
 from dpray.spec import RunSpec
@@ -72,7 +71,8 @@ def train(
 ) -> Result:
     """Runs `spec` on Ray Train workers and reads the finished run back."""
     # What is wrong with the settings or the data is said here, before any worker is started.
-    check(spec).check(load(spec.dataset, say=say).train)
+    method = check(spec)
+    method.check(load_for(spec, method, say).train)
     run_id = run_id or new_run_id(spec)
     folder = open_folder(run_id) if resume else RunFolder(runs_folder() / run_id)
     if resume and folder.is_finished:

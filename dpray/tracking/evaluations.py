@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dpray import __version__
+from dpray.data.words import dataset_name
 from dpray.evaluation.metrics import Metric
 from dpray.tracking.metrics import LOGGABLE, log_metrics, loggable
 from dpray.tracking.reach import clear_failure
-from dpray.tracking.register import dataset_name
 from dpray.tracking.registry import ModelRow, list_models
 from dpray.tracking.store import connect, store_lock, tracking_uri
 

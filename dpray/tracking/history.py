@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from dpray.data.words import dataset_name
 from dpray.errors import BadInput, DprayError, unknown
 from dpray.evaluation.metrics import Source
 from dpray.evaluation.recorded import RecordedRun
@@ -24,13 +25,13 @@ from dpray.spec import RunSpec
 from dpray.tracking.metrics import LOGGABLE
 from dpray.tracking.reach import clear_failure
 from dpray.tracking.record import RUN_TAG
-from dpray.tracking.register import dataset_name
 from dpray.tracking.store import DEFAULT_EXPERIMENT, connect, shown_uri, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-_SPEC_FIELDS = frozenset(field.name for field in fields(RunSpec))
+# `public` is as much a choice as a setting: runs with other public data are no repeats.
+_SPEC_FIELDS = frozenset(field.name for field in fields(RunSpec)) - {"public"}
 # Where a picture of samples lies: beside the card, or among what was recorded in addition.
 _SAMPLES = ("samples.png", "extra/samples.png")
 _HOW = "make one with: dpray run dp-sgd --dataset mnist --epsilon 3"

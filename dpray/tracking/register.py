@@ -7,7 +7,6 @@ refused for it. The model is saved from the object itself, so no file beside it 
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from contextlib import suppress
 from importlib.metadata import version
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpray import __version__
 from dpray.contract import Release
+from dpray.data.words import dataset_name
 from dpray.errors import NotPrivate
 from dpray.privacy.card import Card
 from dpray.tracking.pyfunc import signature_of
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 LOADER = "dpray.tracking.pyfunc"
 PREFIX = "dpray-"
 _NEEDED_TO_LOAD = ("mlflow", "torch", "safetensors", "numpy")
-
-
-def dataset_name(dataset: str) -> str:
-    """A dataset's name as it appears in the registry: a path is reduced to its stem."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", Path(dataset).stem).strip("-") or "data"
 
 
 def model_name(dataset: str, method: str) -> str:

@@ -15,10 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpray.contract import Release, load_release
+from dpray.data.words import dataset_name
 from dpray.errors import BadInput, NotPrivate, TrackingFailed, unknown
 from dpray.privacy.card import Card, verify
 from dpray.tracking.reach import clear_failure
-from dpray.tracking.register import LOADER, PREFIX, dataset_name
+from dpray.tracking.register import LOADER, PREFIX
 from dpray.tracking.store import connect, shown_uri, store_lock, tracking_uri
 
 if TYPE_CHECKING:
