@@ -126,34 +126,41 @@ class Checkpoints:
         return sorted(p for p in self.folder.iterdir() if pattern.fullmatch(p.name))
 
 
-def pack(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Flat tensors of modules and of an optimiser's state, for a checkpoint."""
+def pack(modules: Mapping[str, nn.Module], *optimizers: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Flat tensors of modules and of optimisers' states, for a checkpoint."""
     tensors = {
         f"{name}/{key}": value
         for name, module in modules.items()
         for key, value in module.state_dict().items()
     }
-    for index, state in optimizer.state_dict()["state"].items():
-        for key, value in state.items():
-            # A None or a plain number is kept as a tensor too: safetensors holds nothing else.
-            if value is not None:
-                tensors[f"optimizer/{index}/{key}"] = torch.as_tensor(value)
+    for prefix, optimizer in zip(_prefixes(optimizers), optimizers, strict=True):
+        for index, state in optimizer.state_dict()["state"].items():
+            for key, value in state.items():
+                # A None or a plain number is kept as a tensor too: safetensors holds nothing else.
+                if value is not None:
+                    tensors[f"{prefix}{index}/{key}"] = torch.as_tensor(value)
     return tensors
 
 
 def unpack(
     tensors: Mapping[str, Tensor],
     modules: Mapping[str, nn.Module],
-    optimizer: torch.optim.Optimizer,
+    *optimizers: torch.optim.Optimizer,
 ) -> None:
-    """Puts what `pack` took back into the same modules and optimiser."""
+    """Puts what `pack` took back into the same modules and optimisers."""
     for name, module in modules.items():
         prefix = f"{name}/"
         state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         module.load_state_dict(state)
-    kept: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        if key.startswith("optimizer/"):
-            _, index, slot = key.split("/", 2)
-            kept.setdefault(int(index), {})[slot] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": kept})
+    for prefix, optimizer in zip(_prefixes(optimizers), optimizers, strict=True):
+        kept: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            if key.startswith(prefix):
+                index, slot = key.removeprefix(prefix).split("/", 1)
+                kept.setdefault(int(index), {})[slot] = value
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": kept})
+
+
+def _prefixes(optimizers: Sequence[torch.optim.Optimizer]) -> list[str]:
+    """The first is `optimizer`: most have one."""
+    return [f"optimizer{number or ''}/" for number in range(len(optimizers))]

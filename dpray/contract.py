@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from dpray import models
 from dpray.checkpoints import Checkpoint, Checkpoints
-from dpray.data.records import TrainingData
+from dpray.data.records import PublicData, TrainingData
 from dpray.errors import BadInput, CannotResume
 from dpray.models.batches import in_batches
 from dpray.pool import Pool
@@ -108,8 +108,10 @@ class Method(Protocol):
     What it may have besides: `share`, to share its records out itself (`SharesRecords`);
     `go_on`, to take up new classes (`GoesOn`);
     `presets: ClassVar[Mapping[str, Mapping[str, Any]]]`, settings under a name;
-    `gpu_preset: ClassVar[str]`, the one that is taken where there is a GPU and none was named; and
-    `needs_public_test: ClassVar[bool]`, where it cannot be measured on a private hold-out.
+    `gpu_preset: ClassVar[str]`, the one that is taken where there is a GPU and none was named;
+    `needs_public_test: ClassVar[bool]`, where it cannot be measured on a private hold-out; and
+    `public_data: ClassVar[Literal["classes", "labelling"]]`, where it reads `data.public`: what is
+    public unless the user says otherwise, every other class or a third of the records.
     """
 
     name: ClassVar[str]
@@ -153,6 +155,13 @@ class GoesOn(Protocol):
         the tasks before this one released, None for the first; `earlier.tasks` are their classes.
         """
         ...
+
+
+def public_of(data: TrainingData, method: str) -> PublicData:
+    """The public data beside the private ones, for a method that cannot do without."""
+    if data.public is None:
+        raise BadInput(f"{method} needs public data beside {data.name}: name them with --public")
+    return data.public
 
 
 def refuse_one_class(data: TrainingData) -> None:

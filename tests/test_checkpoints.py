@@ -84,3 +84,24 @@ def test_an_optimiser_goes_on_as_if_nothing_had_happened(kind):
     whole, halves = trained(6), trained(3, trained(3))
     assert whole.keys() == halves.keys()
     assert all(torch.equal(whole[name], halves[name]) for name in whole)
+
+
+def test_each_of_several_optimisers_gets_back_its_own_state():
+    def pair():
+        models = [nn.Linear(3, 2), nn.Linear(3, 2)]
+        return models, [torch.optim.Adam(model.parameters(), lr=0.1) for model in models]
+
+    models, optimizers = pair()
+    for number, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+        for _ in range(number + 1):  # one step of the first, two of the second
+            model(torch.full((1, 3), number + 1.0)).sum().backward()
+            optimizer.step()
+    others, fresh = pair()
+    kept = pack({"a": models[0], "b": models[1]}, *optimizers)
+    unpack(kept, {"a": others[0], "b": others[1]}, *fresh)
+    for old, new in zip(optimizers, fresh, strict=True):
+        states = old.state_dict()["state"], new.state_dict()["state"]
+        assert states[0][0].keys() == states[1][0].keys()
+        assert all(torch.equal(states[0][0][name], value) for name, value in states[1][0].items())
+    assert [float(o.state_dict()["state"][0]["step"]) for o in fresh] == [1.0, 2.0]
+    assert all(torch.equal(a.weight, b.weight) for a, b in zip(models, others, strict=True))

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -30,17 +29,16 @@ from dpray.evaluation.frechet import Moments, moments
 from dpray.evaluation.metrics import Source
 from dpray.models.batches import in_batches
 from dpray.models.classifiers import ImageClassifier
+from dpray.plain_classifier import train_classifier, untrained_classifier
 from dpray.storage import clear_errors, private_folder, write_whole
 
 Reference = Literal["test", "private"]
 
-# Part of every cache key: raise it with any change below that alters what a judge says.
+# Part of every cache key: raise it with any change, here or in how the classifier is trained, that
+# alters what a judge says.
 _RECIPE = 1
 _SALT = f"dpray/judge/{_RECIPE}"
 _MOST_TRAINING, _MOST_REFERENCE = 20_000, 10_000  # of private records
-_IMAGES_SEEN = 60_000  # 12 epochs of 5,000 images; bounded for very small and very large sets
-_FEWEST_EPOCHS, _MOST_EPOCHS = 6, 30
-_LEARNING_RATE = 2e-3
 _FEWEST_RECORDS = 2
 _PREDICTION_BATCH = 250
 
@@ -64,25 +62,8 @@ class Judge:
 
 
 def train_judge(images: Images, num_classes: int, seed: int = 0) -> Judge:
-    """Adam on shifted copies of the images. The same images and seed give the same judge."""
-    rng = torch.Generator().manual_seed(seed)
-    classifier = _untrained(images, num_classes, seed).train()
-    count = len(images)
-    batch_size = 128 if count >= 4_000 else 32  # few records need many steps rather than large
-    epochs = min(max(_IMAGES_SEEN // count, _FEWEST_EPOCHS), _MOST_EPOCHS)
-    steps = epochs * -(-count // batch_size)
-    optimizer = torch.optim.Adam(classifier.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _LEARNING_RATE, total_steps=steps)
-    for _ in range(epochs):
-        for rows in torch.randperm(count, generator=rng).split(batch_size):
-            loss = F.cross_entropy(
-                classifier(_shifted(images.pixels[rows], rng)), images.labels[rows]
-            )
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-    return Judge(classifier.eval().requires_grad_(False))
+    """The same images and seed give the same judge."""
+    return Judge(train_classifier(images, num_classes, seed))
 
 
 def judge_for(
@@ -102,7 +83,9 @@ def judge_for(
     num_classes = dataset.train.num_classes
     path = _cache_file(training, held_back, num_classes, reference)
     source = Source.PUBLIC_TEST if reference == "test" else Source.PRIVATE
-    untrained = Judge(_untrained(training, num_classes, seed=0).eval().requires_grad_(False))
+    untrained = Judge(
+        untrained_classifier(training, num_classes, seed=0).eval().requires_grad_(False)
+    )
     kept = _read(path, untrained)
     if kept is not None:
         return untrained, kept, source
@@ -137,23 +120,6 @@ def _parts(dataset: Dataset, reference: Reference) -> tuple[Images, Images]:
 
 def _predict(fn: Callable[[Tensor], Tensor], pixels: Tensor) -> Tensor:
     return in_batches(fn, pixels, _PREDICTION_BATCH, torch.device("cpu"))
-
-
-def _untrained(images: Images, num_classes: int, seed: int) -> ImageClassifier:
-    channels, height, width = images.pixels.shape[1:]
-    head: Literal["cnn", "mlp"] = "cnn" if min(height, width) >= 4 else "mlp"
-    with torch.random.fork_rng(devices=[]):  # initial weights come from the global generator
-        torch.manual_seed(seed)
-        return ImageClassifier(head, "pixels", (channels, height, width), num_classes)
-
-
-def _shifted(pixels: Tensor, rng: torch.Generator) -> Tensor:
-    """The batch moved by up to a fourteenth of its side (2 pixels of 28), edges repeated."""
-    height, width = pixels.shape[2:]
-    reach = min(height, width) // 14
-    down, right = torch.randint(0, 2 * reach + 1, (2,), generator=rng).tolist()
-    padded = F.pad(pixels, (reach, reach, reach, reach), mode="replicate")
-    return padded[:, :, down : down + height, right : right + width]
 
 
 def _cache_file(training: Images, held_back: Images, num_classes: int, reference: str) -> Path:

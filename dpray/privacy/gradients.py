@@ -92,6 +92,21 @@ def clip_factors(norms: Tensor, clip_norm: float) -> Tensor:
     return factors.where(norms.isfinite() & (factors > _SMALLEST_FACTOR), 0.0)
 
 
+def clipped_public_sum(
+    model: nn.Module,
+    example_losses: Callable[[Tensor], Tensor],
+    rows: Tensor,
+    clip_norm: float,
+    micro_batch: int = 512,
+) -> Tensor:
+    """Sum over `rows` of per-example gradients, each held to `clip_norm`, as one flat vector.
+
+    For examples that are public, such as generated ones, and for no others: nothing is noised.
+    """
+    params = queried_parameters(model)
+    return _clipped_sum(model, example_losses, rows, params, clip_norm, micro_batch, "auto")
+
+
 def queried_parameters(
     model: nn.Module, parameters: Sequence[nn.Parameter] | None = None
 ) -> list[nn.Parameter]:
