@@ -10,7 +10,7 @@ import torch
 
 from dpray.checkpoints import Checkpoints
 from dpray.contract import Run
-from dpray.data.records import Images, TrainingData
+from dpray.data.records import Images, PublicData, TrainingData
 from dpray.pool import SerialPool
 from dpray.privacy.accounting import Budget
 from dpray.privacy.ledger import Ledger
@@ -52,20 +52,46 @@ def own_home(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """For tests that train public models, which are kept beside fetched datasets."""
+    monkeypatch.setenv("DPRAY_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
 def tiny_data() -> TrainingData:
-    """Sixty 16x16 images of three classes that a straight line can tell apart."""
+    """Sixty 16x16 images of three classes that a straight line can tell apart.
+
+    Beside them are forty public images, and thirty that show the private classes.
+    """
     rng = torch.Generator().manual_seed(0)
-    labels = torch.arange(60) % 3
-    pixels = torch.rand(60, 1, 16, 16, generator=rng) * 0.3
-    for label in range(3):
-        pixels[labels == label, :, 5 * label : 5 * label + 5] += 0.6
+    private = striped_images(60, rng)
+    beside = Images(
+        torch.rand(40, 1, 16, 16, generator=rng), torch.arange(40) % 3, torch.arange(100, 140)
+    )
+    labelling = striped_images(30, rng)
     return TrainingData(
         name="tiny",
-        private=Images(pixels, labels, torch.arange(60)),
+        private=private,
         num_records=60,
         class_names=("a", "b", "c"),
         fingerprint="tiny",
+        public=PublicData(
+            name="tiny public",
+            images=beside,
+            class_names=("a", "b", "c"),
+            fingerprint="tiny public",
+            labelling=labelling,
+        ),
     )
+
+
+def striped_images(count: int, rng: torch.Generator) -> Images:
+    """Images of three classes in turn, each with a bright stripe of its own."""
+    labels = torch.arange(count) % 3
+    pixels = torch.rand(count, 1, 16, 16, generator=rng) * 0.3
+    for label in range(3):
+        pixels[labels == label, :, 5 * label : 5 * label + 5] += 0.6
+    return Images(pixels, labels, torch.arange(count))
 
 
 @pytest.fixture

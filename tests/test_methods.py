@@ -14,8 +14,11 @@ from dpray.privacy.card import Card, make_card, verify
 from dpray.privacy.ledger import Ledger
 from dpray.privacy.queries import PaidQuery
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 # Settings that make a method quick on sixty tiny images.
 TINY = {
+    "augm": {"latent": 2, "hidden": 8, "images_per_class": 20, "batch_size": 20, "epochs": 2.0},
     "continual": {
         "learner": "dp-sgd",
         "classes_per_task": 1,
@@ -32,6 +35,15 @@ TINY = {
         "pretrain_steps": 2,
         "subsets_per_step": 3,
         "steps": 4,
+    },
+    "dpmi": {
+        "public_steps": 3,
+        "public_latent": 6,
+        "ascent_steps": 2,
+        "noise": 2,
+        "hidden": 4,
+        "batch_size": 20,
+        "epochs": 2.0,
     },
     "psg": {"spc": 2, "width": 4, "iterations": 2, "outer": 2, "inner": 1, "batch_size": 20},
     "sgd": {"model": "linear", "epochs": 2, "batch_size": 20},
@@ -190,7 +202,7 @@ def test_dp_sgd_refuses_settings_that_make_no_sense(settings, words):
         methods.find("dp-sgd")(**settings).plan(1000)
 
 
-@pytest.mark.parametrize("name", ["dp-merf", "dp-moments", "dp-vae", "dp2-vae"])
+@pytest.mark.parametrize("name", ["dp-merf", "dp-moments", "dp-vae", "dp2-vae", "dpmi"])
 def test_a_synthesizer_of_one_class_is_refused_before_anything_is_paid(name, tiny_data):
     alone = dataclasses.replace(tiny_data, class_names=("a",))
     with pytest.raises(BadInput, match="one class"):

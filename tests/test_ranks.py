@@ -1,7 +1,8 @@
 """Every method on two ranks, one of them without a record: the release of one rank, bit for bit.
 
 The data have no test part, so the first rank also pays for a private hold-out while the other
-one waits: it must not wait for ever. A method that needs a public test set gets the data with one.
+one waits: it must not wait for ever. A method that needs a public test set gets the data with one,
+and one that reads public data gets a class of them, or a part, that is public.
 """
 
 import os
@@ -20,6 +21,9 @@ from dpray.evaluation.suite import SUITES, Suite
 from dpray.execute import execute
 from dpray.spec import RunSpec
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+_INVERSION = {"public_steps": 3, "public_latent": 6, "noise": 2, "batch_size": 10}
 METHODS = {
     "continual": {
         "learner": "psg",
@@ -44,6 +48,16 @@ METHODS = {
         "subsets_per_step": 3,
         "steps": 3,
     },
+    "dpmi": {**_INVERSION, "ascent_steps": 2, "hidden": 4, "steps": 3, "classes": "per-class"},
+    "dpmi of a gan": {
+        **_INVERSION,
+        "combo": "ae-enc-gan",
+        "classes": "single",
+        "generator_hidden": 4,
+        "critic_hidden": 4,
+        "num_fakes": 9,
+        "steps": 4,
+    },
     "psg": {"spc": 2, "width": 4, "iterations": 1, "outer": 2, "inner": 1, "batch_size": 20},
 }
 
@@ -51,6 +65,12 @@ METHODS = {
 ACCURACY = dict.fromkeys(METHODS, "lr_accuracy") | {
     "continual": "accuracy_after_2",
     "dp-sgd": "test_accuracy",
+}
+
+# Some data as a dataset word and a public word.
+PUBLIC_WORDS = {
+    "classes": lambda path: (f"{path}:0,1@rest", f"{path}:2@rest"),
+    "labelling": lambda path: (f"{path}@rest", f"{path}@labelling"),
 }
 
 
@@ -61,14 +81,20 @@ def run_all(dataset: str, ranks: int) -> dict[str, torch.Tensor]:
     for name in ("quick", "small"):
         SUITES[name] = Suite(name, ("lr",), 1, False, headline="mlp", epochs={"mlp": 2})
     found = {}
-    for method, settings in METHODS.items():
+    for number, (title, settings) in enumerate(METHODS.items()):
+        method = title.partition(" ")[0]
         needs_test = getattr(methods.find(method), "needs_public_test", False)
         path = str(Path(dataset).with_name("tested.npz")) if needs_test else dataset
-        spec = RunSpec(method=method, dataset=path, noise_multiplier=2.0, settings=settings)
-        result = execute(spec, run_id=f"{method}-{ranks}", test_key=7)
+        public = None
+        if hasattr(methods.find(method), "public_data"):
+            path, public = PUBLIC_WORDS[methods.find(method).public_data](path)
+        spec = RunSpec(
+            method=method, dataset=path, public=public, noise_multiplier=2.0, settings=settings
+        )
+        result = execute(spec, run_id=f"run-{number}-{ranks}", test_key=7)
         for name, value in result.release.module.state_dict().items():
-            found[f"{method}/{name}"] = value
-        found[f"{method}/accuracy"] = torch.tensor(result.metric(ACCURACY[method]))
+            found[f"{title}/{name}"] = value
+        found[f"{title}/accuracy"] = torch.tensor(result.metric(ACCURACY[title]))
     return found
 
 

@@ -85,8 +85,8 @@ class Continual:
 
     def make_learner(self) -> Method:
         kind = methods.find(self.learner)
-        if kind is Continual or not kind.private:
-            fit = sorted(n for n, k in methods.table().items() if k.private and k is not Continual)
+        if not _can_learn(kind):
+            fit = sorted(name for name, one in methods.table().items() if _can_learn(one))
             raise BadInput(f"{self.learner} cannot be a learner: choose one of {', '.join(fit)}")
         released = typing.get_type_hints(kind.fit)["return"]
         if not hasattr(kind, "go_on") and not issubclass(released, Synthesizer):
@@ -137,6 +137,11 @@ class Continual:
         if isinstance(learner, GoesOn) and not isinstance(releases[-1], Classifier):
             return releases[-1]  # the images of a class stay as its task left them
         return _joined(releases, tasks, data)
+
+
+def _can_learn(kind: type[Any]) -> bool:
+    """Private, and not in need of public data: a task brings none."""
+    return kind is not Continual and kind.private and not hasattr(kind, "public_data")
 
 
 def _records(learner: Method, data: TrainingData, classes: Sequence[int]) -> TaskData:

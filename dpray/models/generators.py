@@ -198,11 +198,16 @@ class ImageSet(nn.Module):
             self.register_buffer("history_steps", torch.zeros(num_snapshots, dtype=torch.long))
 
     def forward(self, labels: Tensor, rng: torch.Generator) -> Tensor:
-        picked = torch.empty(len(labels), dtype=torch.long)
-        for label in labels.unique().tolist():
-            own = (self.labels == label).nonzero().flatten().cpu()
-            if len(own) == 0:
-                raise BadInput(f"the set holds no image of class {label}")
-            rows = (labels == label).nonzero().flatten().cpu()
-            picked[rows] = own[torch.randint(len(own), (len(rows),), generator=rng)]
-        return self.images[picked.to(self.images.device)]
+        return self.images[rows_of(labels, self.labels, rng)]
+
+
+def rows_of(wanted: Tensor, labels: Tensor, rng: torch.Generator) -> Tensor:
+    """For each wanted label a row at random of those that have it."""
+    picked = torch.empty(len(wanted), dtype=torch.long)
+    for label in wanted.unique().tolist():
+        own = (labels == label).nonzero().flatten().cpu()
+        if len(own) == 0:
+            raise BadInput(f"the set holds no image of class {label}")
+        rows = (wanted == label).nonzero().flatten().cpu()
+        picked[rows] = own[torch.randint(len(own), (len(rows),), generator=rng)]
+    return picked.to(labels.device)

@@ -1,0 +1,287 @@
+"""DPMI: a public model turns private images into latents, a private learner learns those.
+
+Model inversion after Chen et al., https://arxiv.org/abs/2201.03139, in the six combinations of
+csc2412_project: public GAN or autoencoder; latents by gradient or encoder; DP-GAN or VaeGM. A new
+latent is drawn from the learner and decoded by the public model. Private data are touched twice:
+latents are taken record by record, which releases nothing, and `noisy_gradient` learns from them.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from dpray import models
+from dpray.contract import Run, Synthesizer, public_of, refuse_one_class
+from dpray.data.records import PublicData, TrainingData
+from dpray.errors import BadInput
+from dpray.features import private_features
+from dpray.inversion.extraction import Extraction, latent_extractor
+from dpray.inversion.learners import GanLearner, Units, VaeLearner
+from dpray.inversion.public_models import PublicModel, public_model
+from dpray.inversion.recipes import PublicRecipe
+from dpray.inversion.scaling import LatentScale, public_scale
+from dpray.methods import register
+from dpray.models.latent_models import Activation, LatentHistory, LatentSynthesizer
+from dpray.plain_classifier import fitting_head, train_classifier
+from dpray.privacy.parts import of_classes
+from dpray.privacy.queries import PoissonGradients
+
+Combo = Literal["wgan-gan", "wgan-vae", "ae-enc-gan", "ae-enc-vae", "ae-grad-gan", "ae-grad-vae"]
+_MODEL = "latent-synthesizer"
+
+
+@register("dpmi")
+@dataclass(frozen=True, kw_only=True)
+class Dpmi:
+    private: ClassVar[bool] = True
+    summary: ClassVar[str] = "a private learner over latents of a public GAN or autoencoder"
+    paper: ClassVar[str] = "csc2412_project; Chen et al. 2022 (model inversion)"
+    public_data: ClassVar[Literal["classes", "labelling"]] = "classes"
+
+    combo: Combo = "ae-grad-vae"  # public model, extraction, private learner
+    # single: one learner that knows no labels, its images sorted by a public classifier;
+    # per-class: one learner for each class, on disjoint records; conditional: one, told the label.
+    classes: Literal["single", "per-class", "conditional"] = "conditional"
+
+    public_network: Literal["fc", "conv"] = "fc"
+    public_loss: Literal["wgan", "wgan-gp"] = "wgan-gp"  # of the public GAN
+    public_latent: int = 100
+    public_steps: int | None = None  # none: as the kind of model needs
+    ascent_steps: int = 200  # of the extraction by gradient, the same for every record
+    ascent_lr: float = 0.3
+    ascent_starts: int = 1  # public draws; a record keeps its own best
+    scale: Literal["diagonal", "whitened"] = "diagonal"  # by latents of public records
+
+    noise: int = 32  # dimensions the learner draws from
+    hidden: int = 64
+    activation: Activation = "leaky-relu"
+    label_scale: float = 6.0  # conditional only: of the one-hot label beside unit noise
+    batch_size: int = 1024  # expected: batches are Poisson samples
+    epochs: float = 40
+    steps: int | None = None  # instead of epochs
+    clip_norm: float = 0.5
+    averaging: float = 0.98
+    # VaeGM
+    kl_weight: float = 1.0  # of an evidence bound of unit variance, on scaled latents
+    lr: float = 1e-2  # of Adam, at first; it falls to nothing over the steps
+    # DP-GAN
+    gan_loss: Literal["wgan", "bce"] = "bce"
+    critic_hidden: int = 128
+    generator_hidden: int = 128
+    critic_steps: int = 2  # for each of the generator: only these cost
+    num_fakes: int = 512
+    lr_critic: float = 4e-3
+    lr_generator: float = 2e-3
+    weight_clip: float = 0.05  # of a wgan critic
+    snapshots: int = 0  # of the learner on its way, kept in the release
+    micro_batch: int = 512  # examples in memory at once; does not change the result
+
+    def recipe(self) -> PublicRecipe:
+        kind: Literal["autoencoder", "gan"] = "gan" if self._public == "wgan" else "autoencoder"
+        return PublicRecipe(
+            kind=kind,
+            network=self.public_network,
+            loss=self.public_loss,
+            latent=self.public_latent,
+            steps=self.public_steps,
+        )
+
+    def extraction(self) -> Extraction:
+        if self.combo.startswith("ae-enc"):
+            return Extraction(kind="encoder")
+        return Extraction(
+            kind="projected" if self._public == "wgan" else "gradient",
+            steps=self.ascent_steps,
+            lr=self.ascent_lr,
+            starts=self.ascent_starts,
+            # From one point that all records share their latents stay close to each other where
+            # they may; a GAN's ball has to have a surface to start from.
+            start="normal" if self._public == "wgan" or self.ascent_starts > 1 else "zero",
+        )
+
+    def learner(self) -> VaeLearner | GanLearner:
+        if self.combo.endswith("vae"):
+            return VaeLearner(
+                hidden=self.hidden,
+                activation=self.activation,
+                kl_weight=self.kl_weight,
+                lr=self.lr,
+                averaging=self.averaging,
+                micro_batch=self.micro_batch,
+            )
+        return GanLearner(
+            loss=self.gan_loss,
+            hidden=self.critic_hidden,
+            critic_steps=self.critic_steps,
+            num_fakes=self.num_fakes,
+            lr_critic=self.lr_critic,
+            lr_generator=self.lr_generator,
+            weight_clip=self.weight_clip,
+            averaging=self.averaging,
+            label_scale=self.label_scale,
+            micro_batch=self.micro_batch,
+        )
+
+    @property
+    def _public(self) -> str:
+        return self.combo.partition("-")[0]
+
+    def check(self, data: TrainingData) -> None:
+        refuse_one_class(data)
+        public = public_of(data, "dpmi")
+        if self.classes == "single" and public.labelling is None:
+            raise BadInput(
+                "classes=single needs labelled records that are declared public: name a dataset "
+                "with a labelling third set aside, such as mnist:0,2,4,6,8@rest"
+            )
+        whole = (
+            "public_latent",
+            "ascent_starts",
+            "noise",
+            "hidden",
+            "critic_hidden",
+            "generator_hidden",
+        )
+        for name in (*whole, "batch_size", "critic_steps", "num_fakes", "micro_batch"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
+        if self.steps is not None and self.steps < 1:
+            raise BadInput(f"steps {self.steps} must be at least 1")
+        if min(self.snapshots, self.ascent_steps) < 0:
+            raise BadInput("snapshots and ascent_steps must be at least 0")
+        positive = ("ascent_lr", "label_scale", "epochs", "clip_norm", "lr", "lr_critic")
+        for name in (*positive, "lr_generator", "weight_clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
+        if not 0 <= self.averaging < 1 or not 0 <= self.kl_weight < math.inf:
+            raise BadInput("averaging must be at least 0 and below 1, kl_weight at least 0")
+        self.recipe()
+        self.extraction()
+
+    def fit(self, data: TrainingData, run: Run) -> Synthesizer:
+        public, extraction = public_of(data, "dpmi"), self.extraction()
+        parts = self._parts(data, run)  # first of all, for it may refuse
+        model = run.world.from_first(lambda: self._public_model(public, run))
+        scale = run.world.from_first(lambda: self._scale(model, public))
+        torch.manual_seed(run.seed)
+        released, arguments = self._untrained(model, data)
+        released = released.to(run.device)
+        size = self.public_latent
+        learner = self.learner()
+        learner.check(copy.deepcopy(released.learners[0]).cpu(), size, run)  # type: ignore[arg-type]
+        if released.labeller is not None:
+            assert public.labelling is not None
+            labelling = public.labelling
+            with run.progress("labeller", 1) as bar:
+                labeller = run.world.from_first(
+                    lambda: train_classifier(labelling, data.num_classes, run.seed)
+                )
+                bar.advance()
+            released.labeller.load_state_dict(labeller.state_dict())
+
+        query = run.world.from_first(lambda: self._query(data, parts[0]))
+        paid = [part.ledger.pay(query) for part in parts]  # private data may be read now
+        run.facts.update(query.facts())
+        if len(parts) > 1:
+            run.facts["sampling"] = f"within each of {len(parts)} classes: {run.facts['sampling']}"
+        kind = f"latents/{model.digest}/{extraction.digest()}"
+        extractor = latent_extractor(model.module, extraction)
+        latents = private_features(data, extractor, kind, run, fan_out=True, label="inversion")
+        units = scale.to_unit(latents.float())
+        for place, (part, own_paid) in enumerate(zip(parts, paid, strict=True)):
+            own = self._units(units, data, place)
+            history = released.histories[place] if self.snapshots else LatentHistory(0, {})
+            trained = learner.fit(released.learners[place], history, own, part, own_paid)  # type: ignore[arg-type]
+            released.learners[place].load_state_dict(trained.state_dict())
+        released.mean.copy_(scale.mean)
+        released.matrix.copy_(scale.back)
+        return Synthesizer(
+            model=_MODEL,
+            arguments=arguments,
+            module=released.eval(),
+            class_names=data.class_names,
+            shape=data.shape,
+        )
+
+    def _public_model(self, public: PublicData, run: Run) -> PublicModel:
+        return public_model(
+            self.recipe(), public.images, public.fingerprint, progress=run.progress, say=_unsaid
+        )
+
+    def _scale(self, model: PublicModel, public: PublicData) -> LatentScale:
+        return public_scale(model, self.extraction(), public.images, how=self.scale)
+
+    def _untrained(
+        self, model: PublicModel, data: TrainingData
+    ) -> tuple[LatentSynthesizer, dict[str, object]]:
+        conditional = self.classes == "conditional"
+        arguments: dict[str, object] = {
+            "public": model.as_json(data.shape),
+            "decoder": {
+                "size": self.public_latent,
+                "num_classes": data.num_classes if conditional else 0,
+                "noise": self.noise,
+                "hidden": self.hidden if self.combo.endswith("vae") else self.generator_hidden,
+                "activation": self.activation,
+                "label_scale": self.label_scale,
+            },
+            "num_learners": data.num_classes if self.classes == "per-class" else 1,
+            "num_snapshots": self.snapshots,
+        }
+        if self.classes == "single":
+            arguments["labeller"] = {
+                "model": "image-classifier",
+                "arguments": {
+                    "model": fitting_head(data.shape),
+                    "features": "pixels",
+                    "shape": list(data.shape),
+                    "num_classes": data.num_classes,
+                },
+            }
+        module = models.build(_MODEL, **arguments)
+        assert isinstance(module, LatentSynthesizer)
+        module.public_model.load_state_dict(model.module.state_dict())
+        return module, arguments
+
+    def _parts(self, data: TrainingData, run: Run) -> list[Run]:
+        """The run, or one part of it for each class, which reads the records of that class."""
+        if self.classes != "per-class":
+            return [run]
+        classes = range(data.num_classes)
+        return [run.part_of(f"class {label}", of_classes([label])) for label in classes]
+
+    def _units(self, units: Tensor, data: TrainingData, place: int) -> Units:
+        private = data.private
+        if self.classes != "per-class":
+            return Units(units, private.labels, private.ids)
+        own = (private.labels == place).nonzero().flatten()
+        return Units(units[own], torch.zeros(len(own), dtype=torch.long), private.ids[own])
+
+    def _query(self, data: TrainingData, run: Run) -> PoissonGradients:
+        # How many records a class has is private: an even share of all is planned with.
+        share = data.num_classes if self.classes == "per-class" else 1
+        num_records = max(1, round(data.num_records / share))
+        batch_size = min(self.batch_size, num_records)
+        steps = self.steps or max(1, round(self.epochs * num_records / batch_size))
+
+        def with_noise(noise_multiplier: float) -> PoissonGradients:
+            return PoissonGradients(
+                name="dpmi",
+                sample_rate=batch_size / num_records,
+                steps=steps,
+                clip_norm=self.clip_norm,
+                noise_multiplier=noise_multiplier,
+                expected_batch_size=batch_size,
+            )
+
+        return run.at_noise(with_noise)
+
+
+def _unsaid(text: str) -> None:
+    """The progress bar says it."""
