@@ -4,6 +4,7 @@
     python scripts/reproduce_tables.py seed0 --group noise --only 'noise 0.1' --seeds 1
     python scripts/reproduce_tables.py seed0 --print
     python scripts/reproduce_tables.py psg --group all --jobs 2
+    python scripts/reproduce_tables.py dpmi --group clip --seeds 1
 
 Stop it at any time: what is finished is not run again, and the run under way is taken up where it
 stopped. Table and pictures go to the results folder.
@@ -34,22 +35,47 @@ from pathlib import Path
 
 import torch
 from tables import TABLES, architectures, continual, convergence, find
+from tables.inversions import ready_public_models
 from tables.jobs import How, Job, RunJob, Workers, note
 from tables.kept import Place
 from tables.pictures import draw_curves, draw_grids
-from tables.rows import BUDGET, Row, Table, chosen
-from tables.summary import markdown, measure
+from tables.rows import BUDGET, Figure, Row, Table, chosen
+from tables.summary import Measured, markdown, measure
 from tables.trained import PUBLISHED_EPOCHS
 
 from dpray.errors import BadInput, DprayError
 from dpray.storage import clear_errors, write_whole
 
 _EVERY_ARCHITECTURE = "all"
-_PICTURES = {
-    "curves": "Accuracy against epsilon",
-    "grids": "Synthetic images of every class",
-    "convergence": "Accuracy against epsilon spent, on the way",
-    "continual": "Accuracy after each task",
+
+
+def _curves(table: Table, dataset: str, rows: Sequence[Measured], kept: Path, path: Path) -> bool:
+    # Accuracy after several tasks is another quantity: it has a picture of its own.
+    at_once = [measured for measured in rows if not continual.after_tasks(measured)]
+    return draw_curves(table, dataset, at_once, path)
+
+
+def _grids(table: Table, dataset: str, rows: Sequence[Measured], kept: Path, path: Path) -> bool:
+    return draw_grids(table, dataset, rows, path)
+
+
+def _convergence(
+    table: Table, dataset: str, rows: Sequence[Measured], kept: Path, path: Path
+) -> bool:
+    return convergence.draw(table, dataset, [measured.row for measured in rows], kept, path)
+
+
+def _continual(
+    table: Table, dataset: str, rows: Sequence[Measured], kept: Path, path: Path
+) -> bool:
+    return continual.draw(table, dataset, rows, path)
+
+
+_FIGURES = {
+    "curves": Figure("Accuracy against epsilon", _curves),
+    "grids": Figure("Synthetic images of every class", _grids),
+    "convergence": Figure("Accuracy against epsilon spent, on the way", _convergence),
+    "continual": Figure("Accuracy after each task", _continual),
 }
 
 
@@ -67,7 +93,8 @@ def places(rows: Sequence[Row], args: argparse.Namespace) -> list[Place]:
 def jobs_of(rows: Sequence[Row], args: argparse.Namespace) -> list[Job]:
     """What is asked for and not kept yet: networks of finished rows, or else runs of rows."""
     if args.architectures is None and not args.curves:
-        return [RunJob(place) for place in places(rows, args) if place.read() is None]
+        runs = [RunJob(place) for place in places(rows, args) if place.read() is None]
+        return [*runs, *find(args.table).besides(rows, args.out / args.table)]
     folder, wanted = args.out / args.table, []
     if args.architectures is not None:
         named = args.architectures.split(",")
@@ -91,20 +118,11 @@ def report(table: Table, rows: Sequence[Row], args: argparse.Namespace) -> None:
     kept = args.out / table.name
     text = markdown(table, args.dataset, measured)
     text += architectures.markdown(rows, kept) + continual.markdown(measured)
-    # Accuracy after several tasks is another quantity: it has a picture of its own.
-    at_once = [one for one in measured if not continual.after_tasks(one)]
-    paths = {kind: args.out / f"{name}-{kind}.png" for kind in _PICTURES}
-    drawn = {
-        "curves": draw_curves(table, args.dataset, at_once, paths["curves"]),
-        "grids": draw_grids(table, args.dataset, measured, paths["grids"]),
-        "convergence": convergence.draw(table, args.dataset, rows, kept, paths["convergence"]),
-        "continual": continual.draw(table, args.dataset, measured, paths["continual"]),
-    }
-    pictures = "".join(
-        f"\n![{_PICTURES[kind]}]({paths[kind].name})\n"
-        for kind, is_there in drawn.items()
-        if is_there
-    )
+    pictures = ""
+    for kind, figure in {**_FIGURES, **table.figures}.items():
+        path = args.out / f"{name}-{kind}.png"
+        if figure.draw(table, args.dataset, measured, kept, path):
+            pictures += f"\n![{figure.title}]({path.name})\n"
     write_whole(args.out / f"{name}.md", (text + pictures).encode())
     print(text, end="")
     note(f"written to {args.out / name}.md")
@@ -197,7 +215,9 @@ def reproduce(args: argparse.Namespace) -> int:
     if not args.print:
         workers = Workers(args.jobs, args.threads, args.address)
         how = How(track=not args.no_tracking, quiet=args.quiet)
-        failed = workers.carry_out(jobs_of(rows, args), how)
+        jobs = jobs_of(rows, args)
+        ready_public_models([j.place.row for j in jobs if isinstance(j, RunJob)], workers, how)
+        failed = workers.carry_out(jobs, how)
     if not args.no_report:
         report(table, every, args)
     return 2 if failed else 0

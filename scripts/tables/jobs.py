@@ -100,7 +100,7 @@ class Workers:
         failed = 0
         if not jobs:
             return failed
-        with self._pool(len(jobs)) as (pool, remote, gpus):
+        with self.pool(len(jobs)) as (pool, remote, gpus):
             how = replace(how, remote=remote, environment=_environment() if remote else {})
             done = pool.map(do, jobs, shared=how, cpus=self.threads, gpus=gpus, quiet=True)
             for number, outcome in enumerate(done, 1):
@@ -114,10 +114,12 @@ class Workers:
         return failed
 
     @contextmanager
-    def _pool(self, num_jobs: int) -> Iterator[tuple[Pool, bool, float]]:
+    def pool(
+        self, num_jobs: int, progress: Progress = silent
+    ) -> Iterator[tuple[Pool, bool, float]]:
         """The pool, whether its jobs are done elsewhere, and the GPUs of one of them."""
         if self.jobs == 1 and self.address is None:
-            yield SerialPool(), False, 0.0
+            yield SerialPool(progress), False, 0.0
             return
         # Ray takes a second to import: only whoever asks for it waits for it.
         from dpray.distributed.cluster import connect, disconnect
@@ -129,7 +131,7 @@ class Workers:
             gpus = min(1.0, has.gpus / max(1, has.slots(self.threads, 0)))
             # All at once: results are a few words, and a long job must not hold up those behind
             # it. One job a task: what a lost worker had done is on the disk already.
-            yield RayPool(cluster=cluster, window=num_jobs, chunks=False), True, gpus
+            yield RayPool(progress, cluster=cluster, window=num_jobs, chunks=False), True, gpus
         finally:
             disconnect()
 

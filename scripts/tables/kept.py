@@ -24,12 +24,14 @@ import torch
 
 from dpray.api import run_spec
 from dpray.contract import Synthesizer
-from dpray.errors import CannotResume, LedgerDamaged
+from dpray.errors import CannotResume, Diverged, LedgerDamaged
 from dpray.execute import Result, check, execute
 from dpray.methods.continual import Continual
+from dpray.privacy.events import noise_multiplier_of
+from dpray.privacy.ledger import Ledger
 from dpray.progress import Progress, silent
 from dpray.reporting.grid import class_grid
-from dpray.runs import new_run_id, runs_folder
+from dpray.runs import new_run_id, open_folder, runs_folder
 from dpray.spec import RunSpec
 from dpray.storage import write_whole
 from tables.rows import Row
@@ -94,8 +96,13 @@ def run_once(
             return
         if place.read() is not None:
             return
-        result, resumed = _go_on(place, track=track, progress=progress, say=say)
-        keep(place, result, resumed=resumed)
+        try:
+            result, resumed = _go_on(place, track=track, progress=progress, say=say)
+        except Diverged as error:
+            say(f"{place.row.label}, seed {place.seed}: {error}")
+            keep_diverged(place, place.started.read_text().strip(), str(error))
+        else:
+            keep(place, result, resumed=resumed)
         place.started.unlink()
 
 
@@ -144,6 +151,33 @@ def keep(place: Place, result: Result, *, resumed: bool) -> None:
         "fit_for_release": result.card.fit_for_release,
         "metrics": {m.name: m.value for m in result.metrics if math.isfinite(m.value)},
         "resumed": resumed,  # its core-seconds are those of its last life alone
+    }
+    if lost := [m.name for m in result.metrics if math.isnan(m.value)]:
+        value["not_numbers"] = lost
+    write_whole(place.finished, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def keep_diverged(place: Place, run_id: str, reason: str) -> None:
+    """A run without a release is a result as well, and what it spent is spent.
+
+    Guarantee: only what its card would have said is read, the ledger; nothing is measured.
+    """
+    folder = open_folder(run_id)
+    ledger = Ledger.open(folder.ledger, subject={})
+    paid = ledger.entries[0] if ledger.entries else None  # none: the public model diverged
+    epsilon = ledger.epsilon if paid else 0.0
+    value = {
+        "label": place.row.label,
+        "run_id": run_id,
+        "spec": folder.read_spec().to_json(),
+        "settings": _all_settings(place.spec),
+        "epsilon": epsilon if math.isfinite(epsilon) else None,
+        "delta": ledger.budget.delta,
+        "noise_multiplier": noise_multiplier_of(paid.event) if paid else None,
+        "steps": paid.steps if paid else 0,
+        "metrics": {"core_seconds": folder.core_seconds()},
+        "diverged": reason,
+        "resumed": False,
     }
     write_whole(place.finished, (json.dumps(value, indent=2) + "\n").encode())
 

@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from PIL import Image
+from torch import Tensor
 
+from dpray.reporting.grid import grid
 from dpray.reporting.plots import spread
 from tables.rows import PublishedFigure, Table
 from tables.summary import Measured, shown_epsilon
@@ -21,11 +24,13 @@ COLOURS = ("#2a7f9e", "#c0392b", "#6b8e23", "#8e5ea2", "#d68910", "#34495e", "#1
 MARKERS = "osD^vP*X"
 _LABEL_GAP = 2.6  # percentage points of the accuracy axis for each label, over a span of 100
 _GRIDS_ABREAST = 3
+_GRID_WIDTH, _CAPTION_HEIGHT = 3.4, 0.5  # inches
+_PAD = 2  # screen pixels between images
 
 
 def draw_curves(table: Table, dataset: str, rows: Sequence[Measured], path: Path) -> bool:
     """Accuracy against epsilon of what has run; False, and no picture, where nothing has."""
-    done = [measured for measured in rows if measured.runs]
+    done = [measured for measured in rows if measured.metric("test_accuracy") is not None]
     if not done:
         return False
     plt = _pyplot()
@@ -41,7 +46,8 @@ def draw_curves(table: Table, dataset: str, rows: Sequence[Measured], path: Path
     _draw_runs(axis, done)
     heights = [100 * s.mean for m in done if (s := m.metric("test_accuracy"))]
     on_axis = [marked.accuracy for measured in done if (marked := _to_mark(measured))]
-    lowest = min([*heights, *(100 * accuracy for accuracy in [*published.values(), *on_axis])])
+    shown = [accuracy for accuracy in (*published.values(), *on_axis) if accuracy is not None]
+    lowest = min([*heights, *(100 * accuracy for accuracy in shown)])
     axis.set_ylim(max(0.0, lowest - 4), 101)
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
@@ -85,7 +91,7 @@ def _draw_runs(axis: Any, done: Sequence[Measured]) -> None:
             epsilons += [figure.epsilon for figure in marked if figure.epsilon is not None]
             axis.plot(
                 [figure.epsilon for figure in marked],
-                [100 * figure.accuracy for figure in marked],
+                [100 * (figure.accuracy or 0) for figure in marked],
                 marker=MARKERS[number % len(MARKERS)],
                 color=colour,
                 markerfacecolor="none",
@@ -101,7 +107,9 @@ def _draw_runs(axis: Any, done: Sequence[Measured]) -> None:
 def _to_mark(measured: Measured) -> PublishedFigure | None:
     """A published figure that has a place on the axis of epsilon."""
     figure = measured.row.published
-    return figure if figure is not None and figure.holds else None
+    if figure is None or figure.accuracy is None:
+        return None
+    return figure if figure.holds else None
 
 
 def _published(rows: Sequence[Measured]) -> dict[str, float]:
@@ -109,7 +117,7 @@ def _published(rows: Sequence[Measured]) -> dict[str, float]:
     figures: dict[str, float] = {}
     for measured in rows:
         figure = measured.row.published
-        if figure is not None and not figure.holds:
+        if figure is not None and figure.accuracy is not None and not figure.holds:
             kind = measured.row.series.split(",")[0]
             noise = figure.noise_multiplier
             name = f"{kind}, noise {noise:g}" if noise is not None else kind
@@ -148,8 +156,13 @@ def draw_grids(table: Table, dataset: str, rows: Sequence[Measured], path: Path)
     plt = _pyplot()
     across = min(_GRIDS_ABREAST, len(done))
     down = math.ceil(len(done) / across)
+    height = _CAPTION_HEIGHT + _GRID_WIDTH * max(map(_tallness, done))
     figure, axes = plt.subplots(
-        down, across, figsize=(3.4 * across, 6.2 * down), squeeze=False, layout="constrained"
+        down,
+        across,
+        figsize=(_GRID_WIDTH * across, height * down),
+        squeeze=False,
+        layout="constrained",
     )
     for axis in axes.flat:
         axis.axis("off")
@@ -166,18 +179,64 @@ def draw_grids(table: Table, dataset: str, rows: Sequence[Measured], path: Path)
     return True
 
 
+def _tallness(measured: Measured) -> float:
+    assert measured.images is not None
+    with Image.open(measured.images) as image:
+        return image.height / image.width
+
+
 def _caption(measured: Measured) -> str:
-    first = next(iter(measured.runs.values()))
-    accuracy = 100 * first["metrics"]["test_accuracy"]
+    # Of the first run that released images, which is the one they are of.
+    known = [run["metrics"] for run in measured.runs.values() if "diverged" not in run]
+    accuracy = 100 * known[0]["test_accuracy"]
     return f"{measured.row.label}\nepsilon {shown_epsilon(measured)}, accuracy {accuracy:.1f} %"
 
 
 def new_axis(title: str) -> tuple[Any, Any]:
     """A figure of one plain axis; `save` ends it."""
-    figure, axis = _pyplot().subplots(figsize=(8, 5.4), layout="constrained")
-    _plain(axis)
-    figure.suptitle(title, fontsize=10, color=INK)
+    figure, (axis,) = new_axes(title, 1, (8, 5.4))
     return figure, axis
+
+
+def new_axes(title: str, count: int, inches: tuple[float, float]) -> tuple[Any, Sequence[Any]]:
+    """A figure of plain axes side by side; `save` ends it."""
+    figure, axes = _pyplot().subplots(1, count, figsize=inches, squeeze=False, layout="constrained")
+    for axis in axes.flat:
+        _plain(axis)
+    figure.suptitle(title, fontsize=10, color=INK)
+    return figure, axes.flat
+
+
+def draw_rows(
+    title: str, blocks: Sequence[tuple[str, Sequence[tuple[str, Tensor]]]], path: Path
+) -> None:
+    """Blocks of images below each other: rows of as many images each, and what each row is."""
+    plt = _pyplot()
+    heights = [len(rows) for _, rows in blocks]
+    across = max(len(images) for _, rows in blocks for _, images in rows)
+    inch = 0.62  # of one image
+    figure, axes = plt.subplots(
+        len(blocks),
+        1,
+        figsize=(2.6 + inch * across, 0.6 + sum(0.4 + inch * height for height in heights)),
+        squeeze=False,
+        height_ratios=heights,
+        layout="constrained",
+    )
+    for axis, (name, rows) in zip(axes.flat, blocks, strict=True):
+        images = [image for _, own in rows for image in own]
+        picture = grid(torch.stack(images), columns=across, pad=_PAD)
+        axis.imshow(picture.convert("RGB"))
+        pitch = (picture.height - _PAD) / len(rows)
+        middles = [_PAD / 2 + (row + 0.5) * pitch for row in range(len(rows))]
+        axis.set_yticks(middles, [label for label, _ in rows], fontsize=8, color=INK)
+        axis.set_xticks([])
+        axis.tick_params(left=False)
+        axis.spines[:].set_visible(False)
+        axis.set_title(name, fontsize=9, color=INK, loc="left")
+    figure.suptitle(title, fontsize=10, color=INK)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
 
 
 def save(figure: Any, axis: Any, path: Path) -> None:

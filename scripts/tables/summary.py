@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tables.costs import epsilon_of
+from tables.dpmi_costs import METHOD, epsilon_of_latents
 from tables.kept import Place
 from tables.rows import Column, Row, Table
 
-NOT_RUN = "not run"
+NOT_RUN, DIVERGED = "not run", "diverged"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,13 @@ class Measured:
         deviation = statistics.stdev(values) if len(values) > 1 else None
         return Spread(statistics.fmean(values), deviation)
 
+    def outcome(self, of_run: Callable[[Mapping[str, Any]], str]) -> str:
+        """The word of every run; where they differ, how many runs it holds for."""
+        words = Counter(of_run(run) for run in self.runs.values())
+        if len(words) < 2:
+            return next(iter(words), "-")
+        return ", ".join(f"{count} {word}" for word, count in words.most_common())
+
 
 def measure(row: Row, seeds: Sequence[int], folder: Path) -> Measured:
     """What is kept of a row; nothing is run."""
@@ -60,10 +69,12 @@ def measure(row: Row, seeds: Sequence[int], folder: Path) -> Measured:
 
 def _epsilon(row: Row, runs: dict[int, dict[str, Any]]) -> float | None:
     """What the cards say; before a row has run, what it may spend or its noise will cost."""
-    if row.noise_multiplier is not None:
-        return epsilon_of(row)
-    spent = [run["epsilon"] for run in runs.values()]
-    return spent[0] if spent else row.epsilon
+    if runs:
+        spent: float | None = next(iter(runs.values()))["epsilon"]
+        return spent
+    if row.noise_multiplier is None:
+        return row.epsilon
+    return epsilon_of_latents(row) if row.method == METHOD else epsilon_of(row)
 
 
 def lined(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
@@ -73,13 +84,15 @@ def lined(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
 
 
 def markdown(table: Table, dataset: str, rows: Sequence[Measured]) -> str:
-    header = ["row", "published accuracy, %", "epsilon", "noise multiplier"]
-    header += [column.title for column in table.columns]
+    columns = [c for c in table.columns if not c.only_if_measured or _is_measured(c, rows)]
+    header = ["row", table.published, "epsilon", "noise multiplier"]
+    header += [column.title for column in columns]
+    header += ["outcome"] if table.outcome else []
     header += ["core-minutes a run", "runs"]
     lines = [
         f"# {table.title}: {dataset}",
         "",
-        *lined(header, (_cells(measured, table.columns) for measured in rows)),
+        *lined(header, (_cells(measured, columns, table) for measured in rows)),
         "",
         "Accuracy is on the public test set, once, at the end; mean and standard deviation over "
         f"the runs. Of a synthesizer it is that of {table.classifier} trained on its images alone; "
@@ -90,7 +103,11 @@ def markdown(table: Table, dataset: str, rows: Sequence[Measured]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cells(measured: Measured, columns: Sequence[Column]) -> list[str]:
+def _is_measured(column: Column, rows: Sequence[Measured]) -> bool:
+    return any(measured.metric(column.metric) is not None for measured in rows)
+
+
+def _cells(measured: Measured, columns: Sequence[Column], table: Table) -> list[str]:
     row, seconds = measured.row, measured.metric("core_seconds")
     # The clock of a run that was taken up again began anew: it took longer than it says.
     resumed = any(run["resumed"] for run in measured.runs.values())
@@ -101,6 +118,7 @@ def _cells(measured: Measured, columns: Sequence[Column]) -> list[str]:
         shown_epsilon(measured),
         f"{measured.noise_multiplier:.3g}" if measured.noise_multiplier is not None else "-",
         *_figures(measured, columns),
+        *([measured.outcome(table.outcome)] if table.outcome else []),
         minutes,
         str(len(measured.runs)),
     ]
@@ -111,7 +129,11 @@ def _figures(measured: Measured, columns: Sequence[Column]) -> list[str]:
     texts = [
         spread.text(column.scale, column.digits) if spread else "-" for column, spread in found
     ]
-    return texts if measured.runs else [NOT_RUN, *texts[1:]]
+    if not measured.runs:
+        return [NOT_RUN, *texts[1:]]
+    if any("diverged" in run for run in measured.runs.values()) and found[0][1] is None:
+        return [DIVERGED, *texts[1:]]
+    return texts
 
 
 def shown_epsilon(measured: Measured) -> str:
