@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from dpray.errors import BadInput, unknown
-from dpray.models.public_models import Autoencodes, LatentDecoder
+from dpray.models.public_models import Autoencodes, DecodesLatents
 
 Kind = Literal["encoder", "gradient", "projected"]
 Start = Literal["normal", "zero", "encoder"]
@@ -111,7 +111,7 @@ def public_starts(extraction: Extraction, latent: int) -> Tensor:
 @torch.no_grad()
 def record_errors(module: nn.Module, latents: Tensor, pixels: Tensor) -> Tensor:
     """(N,): the mean squared error per pixel of each record's reconstruction."""
-    made = cast(LatentDecoder, module).decode(latents)
+    made = cast(DecodesLatents, module).decode(latents)
     return (made - pixels).square().flatten(1).mean(1)
 
 
@@ -140,7 +140,7 @@ def _check_encoder(module: nn.Module) -> None:
 
 
 def _extract(module: nn.Module, pixels: Tensor, extraction: Extraction) -> Tensor:
-    model = cast(LatentDecoder, module)
+    model = cast(DecodesLatents, module)
     with torch.no_grad():
         if extraction.kind == "encoder":
             return cast(Autoencodes, module).encode(pixels)
@@ -158,7 +158,9 @@ def _extract(module: nn.Module, pixels: Tensor, extraction: Extraction) -> Tenso
         return torch.stack(found)[errors.argmin(0), rows]
 
 
-def _descend(model: LatentDecoder, pixels: Tensor, start: Tensor, extraction: Extraction) -> Tensor:
+def _descend(
+    model: DecodesLatents, pixels: Tensor, start: Tensor, extraction: Extraction
+) -> Tensor:
     """Every record on its own: Adam's moments are a coordinate's, so no two records share one."""
     latents = start.clone()
     radius = start.norm(dim=1, keepdim=True)

@@ -27,7 +27,7 @@ from dpray.inversion.gan import train_gan
 from dpray.inversion.recipes import VERSION, PublicRecipe
 from dpray.models.batches import in_batches
 from dpray.models.generators import Shape
-from dpray.models.public_models import Autoencodes, LatentDecoder
+from dpray.models.public_models import Autoencodes, DecodesLatents
 from dpray.pool import Pool
 from dpray.progress import Progress, silent
 from dpray.storage import clear_errors, write_whole
@@ -59,7 +59,7 @@ class PublicModel:
 
     def decode(self, latents: Tensor) -> Tensor:
         """(N, latent) to images (N, C, H, W) in [0, 1], without gradients."""
-        return in_batches(cast(LatentDecoder, self.module).decode, latents, _BATCH, _CPU)
+        return in_batches(cast(DecodesLatents, self.module).decode, latents, _BATCH, _CPU)
 
     def encode(self, pixels: Tensor) -> Tensor:
         """(N, C, H, W) to (N, latent), record-local, without gradients."""

@@ -54,7 +54,7 @@ class Dpmi:
     public_latent: int = 100
     public_steps: int | None = None  # none: as the kind of model needs
     ascent_steps: int = 200  # of the extraction by gradient, the same for every record
-    ascent_lr: float = 0.3
+    ascent_lr: float | None = None  # none: what suits a plain or a projected ascent
     ascent_starts: int = 1  # public draws; a record keeps its own best
     scale: Literal["diagonal", "whitened"] = "diagonal"  # by latents of public records
 
@@ -155,7 +155,7 @@ class Dpmi:
             raise BadInput(f"steps {self.steps} must be at least 1")
         if min(self.snapshots, self.ascent_steps) < 0:
             raise BadInput("snapshots and ascent_steps must be at least 0")
-        positive = ("ascent_lr", "label_scale", "epochs", "clip_norm", "lr", "lr_critic")
+        positive = ("label_scale", "epochs", "clip_norm", "lr", "lr_critic")
         for name in (*positive, "lr_generator", "weight_clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise BadInput(f"{name} {getattr(self, name):g} must be above 0")

@@ -21,7 +21,7 @@ _SLOPE = 0.2  # of LeakyReLU below zero
 _MAPS = (8, 16, 32)  # of the convolutional autoencoder, each of half the size of the one before
 
 
-class LatentDecoder(Protocol):
+class DecodesLatents(Protocol):
     """What model inversion needs of a public model: images from latents."""
 
     latent: int
@@ -32,7 +32,7 @@ class LatentDecoder(Protocol):
         ...
 
 
-class Autoencodes(LatentDecoder, Protocol):
+class Autoencodes(DecodesLatents, Protocol):
     def encode(self, images: Tensor) -> Tensor:
         """(N, C, H, W) to (N, latent)."""
         ...
