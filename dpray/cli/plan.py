@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from typing import Any
 
-from dpray.cli import plan_subsets
+from dpray.cli import plan_search, plan_subsets
 from dpray.cli.output import print_json, print_table, say
 from dpray.errors import BadInput, BudgetExceeded
 from dpray.privacy.accounting import Adjacency
@@ -19,6 +19,7 @@ examples:
   dpray plan --records 60000 --batch-size 256 --epsilon 1 --noise-multiplier 1  the most steps
   dpray plan --records 60000 --steps 3000 --epsilon 1 --noise-multiplier 1      the largest batch
   dpray plan --subsets 2500 --epsilon 10             ways to draw subsets of the records
+  dpray plan --search --records 60000 --batch-size 256 --epochs 15 --epsilon 1  a search's cost
 
 Batches are Poisson samples; shuffled batches of a fixed size cost far more than this says.
 """
@@ -49,10 +50,12 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     plan_subsets.add_arguments(parser)
+    plan_search.add_arguments(parser)
     parser.set_defaults(handler=partial(_plan, parser))
 
 
 def _plan(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    plan_search.check(args)
     if args.subsets is not None:
         plan_subsets.check(args)
         _check_delta(args)
@@ -76,6 +79,8 @@ def _plan(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         epsilon=args.epsilon,
         adjacency=adjacency,
     )
+    if args.search:
+        return plan_search.show(plan, adjacency, as_json=args.json)
     if args.json:
         print_json(
             {
