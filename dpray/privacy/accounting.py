@@ -32,9 +32,9 @@ from dpray.privacy.subsets import (
 LARGEST_SENSIBLE_EPSILON = 20.0
 # Of a typical privacy loss. Beyond it the distribution of the loss takes gigabytes to say that
 # there is no privacy. RDP is no guide to that: where noise is low it reads a thousand times high.
-_LARGEST_FOR_PLD = 1e5
+LARGEST_FOR_PLD = 1e5
 _LARGEST_FOR_SUBSETS = 1e9  # whose grid grows with the loss, down to where rounding errors show
-_MOST_GRID_POINTS = 5e5  # of a step that draws subsets, and of the profile an audit asks for
+MOST_GRID_POINTS = 5e5  # of a step that draws subsets, and of the profile an audit asks for
 
 # dp_accounting warns for every Renyi order it leaves out; fewer orders only loosen a bound.
 logging.getLogger("absl").setLevel(logging.ERROR)
@@ -47,7 +47,7 @@ class Adjacency(StrEnum):
     REPLACE = "replace-one"
 
 
-_RELATIONS = {
+RELATIONS = {
     Adjacency.ADD_REMOVE: dp.NeighboringRelation.ADD_OR_REMOVE_ONE,
     Adjacency.REPLACE: dp.NeighboringRelation.REPLACE_ONE,
 }
@@ -107,10 +107,10 @@ def cost_of(
     if not kept:
         return Cost(0.0, 0.0, 0.0)
     joint = kept[0] if len(kept) == 1 else dp.ComposedDpEvent(list(kept))
-    return _cost(repr(joint), _Hashable(joint), delta, adjacency, coarse)
+    return _cost(repr(joint), HashableEvent(joint), delta, adjacency, coarse)
 
 
-class _Hashable:
+class HashableEvent:
     """Carries an event past lru_cache, which keys on the representation beside it."""
 
     def __init__(self, event: dp.DpEvent) -> None:
@@ -120,29 +120,31 @@ class _Hashable:
         return 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hashable)
+        return isinstance(other, HashableEvent)
 
 
 @lru_cache(maxsize=1024)
-def _cost(_key: str, hashable: _Hashable, delta: float, adjacency: Adjacency, coarse: bool) -> Cost:
+def _cost(
+    _key: str, hashable: HashableEvent, delta: float, adjacency: Adjacency, coarse: bool
+) -> Cost:
     event = hashable.event
     exact = _exact_gaussian(event, delta, adjacency)
     if coarse and exact is not None:
         return Cost(pld=None, rdp=None, exact=exact)  # nothing can be lower
-    if _draws_subsets(event):
+    if is_of_subsets(event):
         pld = _refined_pld(event, delta, adjacency, exact, coarse)
         quick = coarse and pld is not None
-        return Cost(pld=pld, rdp=None if quick else _rdp(event, delta, adjacency), exact=exact)
-    rdp = _rdp(event, delta, adjacency)
+        return Cost(pld=pld, rdp=None if quick else rdp_bound(event, delta, adjacency), exact=exact)
+    rdp = rdp_bound(event, delta, adjacency)
     if rdp is not None and math.isinf(rdp) and _holds_no_noise(event):
         return Cost(pld=math.inf, rdp=math.inf, exact=None)
-    if max(_losses(event)) > _LARGEST_FOR_PLD:
+    if max(losses_of(event)) > LARGEST_FOR_PLD:
         return Cost(pld=None, rdp=rdp, exact=exact)
     pld = _pld(
         event,
         delta,
         adjacency,
-        _grid_step(exact or rdp or max(_losses(event))) * (10 if coarse else 1),
+        grid_step(exact or rdp or max(losses_of(event))) * (10 if coarse else 1),
     )
     return Cost(pld=pld, rdp=rdp, exact=exact)
 
@@ -162,11 +164,11 @@ def _holds_no_noise(event: dp.DpEvent) -> bool:
     return any(isinstance(leaf, dp.NonPrivateDpEvent) for leaf in _leaves(event))
 
 
-def _draws_subsets(event: dp.DpEvent) -> bool:
+def is_of_subsets(event: dp.DpEvent) -> bool:
     return any(isinstance(leaf, SubsetsDpEvent) for leaf in _leaves(event))
 
 
-def _losses(event: dp.DpEvent) -> tuple[float, float]:
+def losses_of(event: dp.DpEvent) -> tuple[float, float]:
     """About how large the privacy loss is: on average, and of the largest single draw."""
     match event:
         case dp.GaussianDpEvent(noise_multiplier=noise):
@@ -181,18 +183,18 @@ def _losses(event: dp.DpEvent) -> tuple[float, float]:
             }
             return min(rate * loss, hidden.get(event.sampling, math.inf)), loss
         case dp.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
-            mean, largest = _losses(inner)
+            mean, largest = losses_of(inner)
             return rate * mean, largest
         case dp.SelfComposedDpEvent(event=inner, count=count):
-            mean, largest = _losses(inner)
+            mean, largest = losses_of(inner)
             return count * mean, largest
         case dp.ComposedDpEvent(events=inner) if inner:
-            means, largest_ones = zip(*(_losses(e) for e in inner), strict=True)
+            means, largest_ones = zip(*(losses_of(e) for e in inner), strict=True)
             return sum(means), max(largest_ones)
     return 0.0, 0.0
 
 
-def _grid_step(estimate: float | None) -> float:
+def grid_step(estimate: float | None) -> float:
     """Fine where epsilon is small and the grid's pessimism shows, coarse where it is huge."""
     if estimate is None:
         return 1e-4
@@ -206,24 +208,24 @@ def _refined_pld(
     event: dp.DpEvent, delta: float, adjacency: Adjacency, exact: float | None, coarse: bool
 ) -> float | None:
     """PLD where subsets are drawn: no Renyi bound foretells epsilon, so the first result does."""
-    mean, largest = _losses(event)
+    mean, largest = losses_of(event)
     loss = max(mean, largest)
     if loss > _LARGEST_FOR_SUBSETS:
         return None
     likely = exact or loss + 2 * math.sqrt(loss * -math.log(delta))
     factor = 10 if coarse else 1
     # A draw that hardly ever happens may cost next to nothing and yet have a huge loss to store.
-    finest = max(largest + 10 * math.sqrt(2 * largest), 5 * mean) / _MOST_GRID_POINTS * factor
-    step = max(_grid_step(likely) * factor, finest)
+    finest = max(largest + 10 * math.sqrt(2 * largest), 5 * mean) / MOST_GRID_POINTS * factor
+    step = max(grid_step(likely) * factor, finest)
     best = _pld(event, delta, adjacency, step)
-    while best and (finer := max(_grid_step(best) * factor, finest)) < step:
+    while best and (finer := max(grid_step(best) * factor, finest)) < step:
         step, again = finer, _pld(event, delta, adjacency, finer)
         best = best if again is None else min(best, again)
     return best
 
 
 def _pld(event: dp.DpEvent, delta: float, adjacency: Adjacency, step: float) -> float | None:
-    accountant = SubsetAwareAccountant(_RELATIONS[adjacency], value_discretization_interval=step)
+    accountant = SubsetAwareAccountant(RELATIONS[adjacency], value_discretization_interval=step)
     if not accountant.supports(event):
         return None
     try:
@@ -238,17 +240,17 @@ def _or_infinite(value: float) -> float:
     return math.inf if math.isnan(value) else float(value)
 
 
-def _rdp(event: dp.DpEvent, delta: float, adjacency: Adjacency) -> float | None:
-    draws_subsets, replace = _draws_subsets(event), adjacency is Adjacency.REPLACE
+def rdp_bound(event: dp.DpEvent, delta: float, adjacency: Adjacency) -> float | None:
+    draws_subsets, replace = is_of_subsets(event), adjacency is Adjacency.REPLACE
     if replace or draws_subsets:
         # RDP takes noise over sensitivity as given, where PLD doubles the shift by itself.
         try:
-            event = _as_given_to_rdp(event, 2 if replace else 1)
+            event = as_given_to_rdp(event, 2 if replace else 1)
         except TypeError:
             return None
     # It knows one of K subsets under replace-one alone. Gaussians cost it the same under both;
     # a Poisson sample beside it is then not supported.
-    relation = _RELATIONS[Adjacency.REPLACE if draws_subsets else adjacency]
+    relation = RELATIONS[Adjacency.REPLACE if draws_subsets else adjacency]
     accountant = RdpAccountant(neighboring_relation=relation)
     if not accountant.supports(event):
         return None
@@ -256,7 +258,7 @@ def _rdp(event: dp.DpEvent, delta: float, adjacency: Adjacency) -> float | None:
     return _or_infinite(accountant.get_epsilon(delta))
 
 
-def _as_given_to_rdp(event: dp.DpEvent, doubling: int) -> dp.DpEvent:
+def as_given_to_rdp(event: dp.DpEvent, doubling: int) -> dp.DpEvent:
     """The event with noise over the distance of neighbours, who are `doubling` apart."""
     match event:
         case SubsetsDpEvent():
@@ -264,15 +266,15 @@ def _as_given_to_rdp(event: dp.DpEvent, doubling: int) -> dp.DpEvent:
         case dp.GaussianDpEvent(noise_multiplier=noise):
             return dp.GaussianDpEvent(noise / doubling)
         case dp.SelfComposedDpEvent(event=inner, count=count):
-            return dp.SelfComposedDpEvent(_as_given_to_rdp(inner, doubling), count)
+            return dp.SelfComposedDpEvent(as_given_to_rdp(inner, doubling), count)
         case dp.ComposedDpEvent(events=inner):
-            return dp.ComposedDpEvent([_as_given_to_rdp(e, doubling) for e in inner])
+            return dp.ComposedDpEvent([as_given_to_rdp(e, doubling) for e in inner])
         case dp.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
-            return dp.PoissonSampledDpEvent(rate, _as_given_to_rdp(inner, doubling))
+            return dp.PoissonSampledDpEvent(rate, as_given_to_rdp(inner, doubling))
         case dp.SampledWithoutReplacementDpEvent(
             source_dataset_size=size, sample_size=count, event=inner
         ) if doubling == 2:
-            inner = _as_given_to_rdp(inner, doubling)
+            inner = as_given_to_rdp(inner, doubling)
             return dp.SampledWithoutReplacementDpEvent(size, count, inner)
     raise TypeError(f"no rule for the neighbours of {event!r}")
 
@@ -320,9 +322,9 @@ def delta_of(
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
 ) -> list[float]:
     """The privacy profile: delta at each epsilon, by PLD. What an audit tests a run against."""
-    largest = max((max(_losses(event)) for event in events), default=0.0)
-    step = max(1e-3, largest / _MOST_GRID_POINTS)
-    accountant = SubsetAwareAccountant(_RELATIONS[adjacency], value_discretization_interval=step)
+    largest = max((max(losses_of(event)) for event in events), default=0.0)
+    step = max(1e-3, largest / MOST_GRID_POINTS)
+    accountant = SubsetAwareAccountant(RELATIONS[adjacency], value_discretization_interval=step)
     for event in events:
         accountant.compose(event)
     return [float(accountant.get_delta(epsilon)) for epsilon in epsilons]

@@ -16,7 +16,7 @@ from dpray.errors import BadInput, BudgetExceeded
 from dpray.privacy.accounting import Adjacency, Budget, Cost, cost_of
 from dpray.privacy.queries import PoissonGradients, Q
 
-_NOISE_RANGE = (1e-2, 1e7)
+NOISE_RANGE = (1e-2, 1e7)
 _MOST_STEPS = 10_000_000
 
 
@@ -39,27 +39,27 @@ def calibrate(
             return found.epsilon
         return cost_of(events, budget.delta, adjacency).epsilon
 
-    low, high = _NOISE_RANGE[0], 0.5
+    low, high = NOISE_RANGE[0], 0.5
     if cost(low, coarse=True) <= budget.epsilon and cost(low, coarse=False) <= budget.epsilon:
         return make_query(low)  # so rarely is anybody drawn that delta covers it
     while cost(high, coarse=True) > budget.epsilon:
         low, high = high, high * 2
-        if high > _NOISE_RANGE[1]:
+        if high > NOISE_RANGE[1]:
             raise BudgetExceeded(f"no noise level fits {budget} after what is already spent")
     # What fits by the coarse bound fits by the fine one, which then gains the last percent.
-    high = _least_noise(lambda n: cost(n, coarse=True), budget.epsilon, low, high, slack=2e-3)
+    high = least_noise_below(lambda n: cost(n, coarse=True), budget.epsilon, low, high, slack=2e-3)
     low = high * 0.98
-    while low > _NOISE_RANGE[0] and cost(low, coarse=False) <= budget.epsilon:
+    while low > NOISE_RANGE[0] and cost(low, coarse=False) <= budget.epsilon:
         low, high = low * 0.98, low
     slack = 1e-4 if cost_of([make_query(high).event], budget.delta).exact is None else 1e-9
     while cost(high, coarse=False) > budget.epsilon:
         low, high = high, high * 1.02  # the accountant is not quite monotone: test, do not trust
     return make_query(
-        _least_noise(lambda n: cost(n, coarse=False), budget.epsilon, low, high, slack=slack)
+        least_noise_below(lambda n: cost(n, coarse=False), budget.epsilon, low, high, slack=slack)
     )
 
 
-def _least_noise(
+def least_noise_below(
     cost: Callable[[float], float], target: float, low: float, high: float, *, slack: float
 ) -> float:
     """A noise in [low, high] that costs at most `target` and at least `target * (1 - slack)`.

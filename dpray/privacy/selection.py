@@ -23,7 +23,7 @@ from dp_accounting.dp_event import RepeatAndSelectDpEvent
 
 from dpray.errors import BadInput, BudgetExceeded
 from dpray.privacy.accounting import Adjacency, Budget, Cost, cost_of
-from dpray.privacy.planning import _NOISE_RANGE, _least_noise
+from dpray.privacy.planning import NOISE_RANGE, least_noise_below
 from dpray.privacy.selection_laws import TrialLaw
 from dpray.privacy.selection_profiles import (
     CurveAccountant,
@@ -176,15 +176,15 @@ def base_budget_for(
     low, high = 0.25, 0.5
     while cost(high, coarse=True) > total_epsilon:
         low, high = high, high * 2
-        if high > _NOISE_RANGE[1]:
+        if high > NOISE_RANGE[1]:
             raise BudgetExceeded(f"no noise level fits a search into {total}")
-    while cost(low, coarse=True) <= total_epsilon and low > _NOISE_RANGE[0]:
+    while cost(low, coarse=True) <= total_epsilon and low > NOISE_RANGE[0]:
         low, high = low / 2, low
     # What fits by the coarse bound fits by the fine one, which then gains the last percent.
-    noise = _least_noise(lambda z: cost(z, coarse=True), total_epsilon, low, high, slack=5e-3)
-    while noise > _NOISE_RANGE[0] and cost(noise * 0.98, coarse=False) <= total_epsilon:
+    noise = least_noise_below(lambda z: cost(z, coarse=True), total_epsilon, low, high, slack=5e-3)
+    while noise > NOISE_RANGE[0] and cost(noise * 0.98, coarse=False) <= total_epsilon:
         noise *= 0.98
-    fine = _least_noise(
+    fine = least_noise_below(
         lambda z: cost(z, coarse=False), total_epsilon, noise * 0.98, noise, slack=1e-3
     )
     parts = as_trials(make_trial(fine))[0].parts(adjacency)

@@ -22,16 +22,16 @@ from dp_accounting.rdp import RdpAccountant
 
 from dpray.errors import BadInput
 from dpray.privacy.accounting import (
-    _LARGEST_FOR_PLD,
-    _MOST_GRID_POINTS,
-    _RELATIONS,
+    LARGEST_FOR_PLD,
+    MOST_GRID_POINTS,
+    RELATIONS,
     Adjacency,
-    _as_given_to_rdp,
-    _draws_subsets,
-    _grid_step,
-    _Hashable,
-    _losses,
-    _rdp,
+    HashableEvent,
+    as_given_to_rdp,
+    grid_step,
+    is_of_subsets,
+    losses_of,
+    rdp_bound,
 )
 from dpray.privacy.subsets import SubsetAwareAccountant
 
@@ -176,37 +176,37 @@ def profile_of(
     """The largest of the events' profiles, on a grid that suits `count` uses of each."""
     losses = []
     for event in events:
-        step = _step_for(repr(event), _Hashable(event), adjacency, count)
+        step = _step_for(repr(event), HashableEvent(event), adjacency, count)
         if step is not None:
             step *= 10 if coarse else 1
-            losses.append(_loss(repr(event), _Hashable(event), adjacency, step))
+            losses.append(_loss(repr(event), HashableEvent(event), adjacency, step))
     known = tuple(loss for loss in losses if loss is not None)
     return Profile(known) if len(known) == len(events) else None
 
 
 @lru_cache(maxsize=256)
-def _step_for(_key: str, hashable: _Hashable, adjacency: Adjacency, count: int) -> float | None:
+def _step_for(_key: str, hashable: HashableEvent, adjacency: Adjacency, count: int) -> float | None:
     """As fine a grid as epsilon of `count` uses asks for; None where none is fine enough."""
     event = hashable.event
     repeated = dp.SelfComposedDpEvent(event, count)
-    mean, largest = _losses(repeated)
-    if max(mean, largest) > _LARGEST_FOR_PLD:
+    mean, largest = losses_of(repeated)
+    if max(mean, largest) > LARGEST_FOR_PLD:
         return None
-    estimate = _rdp(event, _TYPICAL_DELTA, adjacency) if count == 1 else None
+    estimate = rdp_bound(event, _TYPICAL_DELTA, adjacency) if count == 1 else None
     curve = _renyi(_key, hashable, adjacency) if count > 1 else None
     if curve is not None:
         estimate = renyi_composed(curve, count, _TYPICAL_DELTA)
     if estimate is None:
         estimate = mean + 2 * math.sqrt(mean * -math.log(_TYPICAL_DELTA))
-    step = _grid_step(estimate)
-    if _draws_subsets(event):  # their grid reaches as far as the largest single loss
-        step = max(step, (largest + 10 * math.sqrt(2 * largest)) / _MOST_GRID_POINTS)
+    step = grid_step(estimate)
+    if is_of_subsets(event):  # their grid reaches as far as the largest single loss
+        step = max(step, (largest + 10 * math.sqrt(2 * largest)) / MOST_GRID_POINTS)
     return step
 
 
 @lru_cache(maxsize=16)
-def _loss(_key: str, hashable: _Hashable, adjacency: Adjacency, step: float) -> Loss | None:
-    accountant = SubsetAwareAccountant(_RELATIONS[adjacency], value_discretization_interval=step)
+def _loss(_key: str, hashable: HashableEvent, adjacency: Adjacency, step: float) -> Loss | None:
+    accountant = SubsetAwareAccountant(RELATIONS[adjacency], value_discretization_interval=step)
     if not accountant.supports(hashable.event):
         return None
     try:
@@ -223,21 +223,21 @@ def _loss_in(accountant: PLDAccountant) -> Loss | None:
 
 def renyi_of(events: Sequence[dp.DpEvent], adjacency: Adjacency) -> np.ndarray | None:
     """The Renyi divergence of the costliest event at each of `ORDERS`; None if not known."""
-    curves = [_renyi(repr(event), _Hashable(event), adjacency) for event in events]
+    curves = [_renyi(repr(event), HashableEvent(event), adjacency) for event in events]
     known = [curve for curve in curves if curve is not None]
     return np.max(known, axis=0) if len(known) == len(events) else None
 
 
 @lru_cache(maxsize=64)
-def _renyi(_key: str, hashable: _Hashable, adjacency: Adjacency) -> np.ndarray | None:
+def _renyi(_key: str, hashable: HashableEvent, adjacency: Adjacency) -> np.ndarray | None:
     event, replace = hashable.event, adjacency is Adjacency.REPLACE
-    draws_subsets = _draws_subsets(event)
+    draws_subsets = is_of_subsets(event)
     if replace or draws_subsets:
         try:
-            event = _as_given_to_rdp(event, 2 if replace else 1)
+            event = as_given_to_rdp(event, 2 if replace else 1)
         except TypeError:
             return None
-    relation = _RELATIONS[Adjacency.REPLACE if draws_subsets else adjacency]
+    relation = RELATIONS[Adjacency.REPLACE if draws_subsets else adjacency]
     accountant = RdpAccountant(ORDERS, neighboring_relation=relation)
     if not accountant.supports(event):
         return None
