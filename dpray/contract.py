@@ -50,7 +50,8 @@ class Run:
     progress: Progress
     # Noise the user fixed instead of an epsilon; the card then says what it really costs.
     noise_multiplier: float | None = None
-    # Public facts of the run worth showing on the card: noise multiplier, steps, sampling rate.
+    # Public facts of the run worth showing on the card: noise multiplier, steps, sampling rate, and
+    # under `declared` what else it takes as public.
     facts: dict[str, Any] = field(default_factory=dict)
 
     def generator(self, purpose: str = "") -> torch.Generator:

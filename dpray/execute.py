@@ -282,6 +282,7 @@ def _card(spec: RunSpec, dataset: Dataset, run: Run) -> Card:
         facts=run.facts,
         public={
             **dataset.train.public_facts,
+            **run.facts.get("declared", {}),
             "test set": test,
             "number of test records": len(dataset.test),
             **notes,

@@ -85,7 +85,11 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("model", metavar="MODEL", help=f"{MODEL_HELP}; or FILE.npz of images")
     parser.add_argument(
-        "--dataset", required=True, metavar="D", help="a name, an .npz file or a folder"
+        "--dataset",
+        required=True,
+        metavar="D",
+        help="a name, an .npz file or a folder; with classes and part as its run had them, such as "
+        "mnist:0,2,4,6,8@rest",
     )
     parser.add_argument("--suite", metavar="NAME", help=f"{' or '.join(SUITES)} (default quick)")
     parser.add_argument(

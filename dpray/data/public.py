@@ -7,7 +7,9 @@ data nothing is public but what the user names.
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -51,14 +53,12 @@ def with_public(
 ) -> Dataset:
     """`dataset` with the training records of `public_word` beside its own.
 
-    Guarantee: no record is private and public at once. Within one dataset ids decide; two datasets
-    must not be the same records under two names. What else they share, the user answers for.
+    Guarantee: no record is private and public at once. Within one dataset ids decide, and between
+    two no image may be in both. Images that were changed in between, the user answers for.
     """
     private, public = DatasetWord.parse(dataset_word), DatasetWord.parse(public_word)
     own = dataset.train
     whole = load_whole(public.base, say=say).train
-    if public.base != private.base:
-        _refuse_the_same(own.fingerprint.removesuffix(private.selection), private, whole, public)
     found = restrict_training(whole, public)
     if found.shape != own.shape:
         raise BadInput(
@@ -67,12 +67,14 @@ def with_public(
         )
     if public.base == private.base:
         _refuse_shared(own, found.private, found.name)
+    else:
+        _refuse_shared_images(own, found.private, found.name)
     labelling = None
     if private.part == "rest":
         labelling_word = replace(private, part="labelling")
         if labelling_word == public:
             labelling = found.private
-        else:
+        elif _is_built_in(private):
             if public.base != private.base:
                 whole = load_whole(private.base, say=say).train
             labelling = restrict_training(whole, labelling_word).private
@@ -106,7 +108,7 @@ def _odd_classes(private: DatasetWord) -> tuple[DatasetWord, DatasetWord]:
     if len(every) < _FEWEST_CLASSES:
         raise BadInput(
             f"{private} has {len(every)} classes, and fewer than {_FEWEST_CLASSES} are not cut "
-            "into private and public ones; name public data, as in --public cifar10"
+            "into private and public ones; name public data of the same shape with --public"
         )
     cut = replace(private, part=private.part or "rest")
     return replace(cut, classes=tuple(every[::2])), replace(cut, classes=tuple(every[1::2]))
@@ -131,16 +133,17 @@ def _listed_classes(
 
 
 def _labelling_part(private: DatasetWord) -> tuple[DatasetWord, DatasetWord]:
-    """A third of the records is public. To write @rest on one's own data is to say so."""
+    """A third of the records is public; of one's own data only where it is named."""
     if private.part == "labelling":
         raise BadInput(
             f"{private} is the part that is public by default; write @rest or no part, or name "
             "public data with --public"
         )
-    if private.part is None and not _is_built_in(private):
+    if not _is_built_in(private):
+        rest, third = replace(private, part="rest"), replace(private, part="labelling")
         raise BadInput(
-            f"{private} is your own data: to declare a third of it public write {private}@rest, "
-            "or name other data, as in --public mnist"
+            f"{private} is your own data: to declare a third of it public write --dataset {rest} "
+            f"--public {third}, or name other data, as in --public mnist"
         )
     return replace(private, part="rest"), replace(private, part="labelling")
 
@@ -155,19 +158,24 @@ def _class_names(word: DatasetWord) -> tuple[str, ...]:
     return load_whole(word.base).train.class_names
 
 
-def _refuse_the_same(
-    fingerprint: str, private: DatasetWord, whole: TrainingData, public: DatasetWord
-) -> None:
-    if whole.fingerprint == fingerprint:
-        raise BadInput(
-            f"{private.base} and {public.base} are the same records under two names, and what is "
-            "public cannot be private; write one name with classes or parts, as in mnist:0,2"
-        )
-
-
 def _refuse_shared(private: TrainingData, public: Images, name: str) -> None:
     if bool(torch.isin(public.ids, private.private.ids).any()):
         raise BadInput(
             f"{name} and {private.name} share records, and what is public cannot be private; name "
             "other classes, or the parts @labelling and @rest"
         )
+
+
+def _refuse_shared_images(private: TrainingData, public: Images, name: str) -> None:
+    """Of two datasets: an id says nothing there, so the images are compared."""
+    known = set(_digests(public))
+    if any(digest in known for digest in _digests(private.private)):
+        raise BadInput(
+            f"{name} and {private.name} share images, and what is public cannot be private; name "
+            "other data, or one dataset with classes or parts, as in mnist:0,2"
+        )
+
+
+def _digests(images: Images) -> Iterator[bytes]:
+    for row in images.pixels.flatten(1).contiguous().numpy():
+        yield hashlib.blake2b(row.data, digest_size=16).digest()

@@ -7,6 +7,7 @@ the id, so that removing one record moves no other. Shapes: N records, C channel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -60,6 +61,13 @@ class TrainingData:
     fingerprint: str  # of the contents: for caches and resume on the private side only
     # The same on every worker. By keyword only, so that a class below may add fields of its own.
     public: PublicData | None = field(default=None, kw_only=True)
+    # Places of the classes in the list of the whole dataset, where a word selected some of them.
+    selected: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    def numbers_of(self, labels: Sequence[int]) -> tuple[int, ...]:
+        """What these classes are called in the whole dataset, whatever was selected of it."""
+        known = self.selected
+        return tuple(labels) if known is None else tuple(known[label] for label in labels)
 
     @property
     def num_classes(self) -> int:

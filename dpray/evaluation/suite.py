@@ -102,7 +102,7 @@ def refuse_misfit(release: Release, data: TrainingData) -> None:
     if release.class_names != data.class_names:
         raise BadInput(
             f"the {release.kind} has the classes {_listed(release.class_names)}, {data.name} has "
-            f"{_listed(data.class_names)}"
+            f"{_listed(data.class_names)}; name the dataset as its run did, with classes and part"
         )
 
 

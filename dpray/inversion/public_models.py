@@ -71,7 +71,6 @@ class PublicModel:
 def public_model(
     recipe: PublicRecipe,
     images: Images,
-    fingerprint: str,
     *,
     progress: Progress = silent,
     say: Say = to_stderr,
@@ -81,18 +80,17 @@ def public_model(
     Where several ranks need it, one of them makes it and the others are given its weights: two
     machines may round differently, and a public model must be one.
     """
-    kept = _read(_cache_file(recipe, images, fingerprint), recipe, images)
+    kept = _read(_cache_file(recipe, images), recipe, images)
     if kept is not None:
         return kept
     say(f"training a public {recipe.network} {_title(recipe)} on {len(images)} public images, once")
     weights = _trained(recipe, images.pixels, progress)
-    return _keep(recipe, images, fingerprint, weights, say)
+    return _keep(recipe, images, weights, say)
 
 
 def public_models(
     recipes: Sequence[PublicRecipe],
     images: Images,
-    fingerprint: str,
     *,
     pool: Pool,
     say: Say = to_stderr,
@@ -101,7 +99,7 @@ def public_models(
     found: dict[str, PublicModel] = {}
     missing: dict[str, PublicRecipe] = {}
     for recipe in recipes:
-        kept = _read(_cache_file(recipe, images, fingerprint), recipe, images)
+        kept = _read(_cache_file(recipe, images), recipe, images)
         if kept is None:
             missing[recipe.json()] = recipe
         else:
@@ -111,7 +109,7 @@ def public_models(
         jobs = list(missing.values())
         results = pool.map(train_job, jobs, shared=images.pixels, label="public models")
         for recipe, weights in zip(jobs, results, strict=True):
-            found[recipe.json()] = _keep(recipe, images, fingerprint, weights, say)
+            found[recipe.json()] = _keep(recipe, images, weights, say)
     return [found[recipe.json()] for recipe in recipes]
 
 
@@ -138,10 +136,8 @@ def _title(recipe: PublicRecipe) -> str:
     return recipe.kind if recipe.kind == "autoencoder" else recipe.loss
 
 
-def _keep(
-    recipe: PublicRecipe, images: Images, fingerprint: str, weights: Weights, say: Say
-) -> PublicModel:
-    path = _cache_file(recipe, images, fingerprint)
+def _keep(recipe: PublicRecipe, images: Images, weights: Weights, say: Say) -> PublicModel:
+    path = _cache_file(recipe, images)
     try:
         with clear_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,8 +154,9 @@ def _holding(recipe: PublicRecipe, images: Images, weights: Weights) -> PublicMo
     return PublicModel(recipe, module.eval().requires_grad_(False))
 
 
-def _cache_file(recipe: PublicRecipe, images: Images, fingerprint: str) -> Path:
-    digest = hashlib.sha256(f"{VERSION}/{recipe.json()}/{fingerprint}/".encode())
+def _cache_file(recipe: PublicRecipe, images: Images) -> Path:
+    """Named by public things alone: a fingerprint of their file may be that of private records."""
+    digest = hashlib.sha256(f"{VERSION}/{recipe.json()}/".encode())
     digest.update(f"{list(images.pixels.shape)}/".encode())
     digest.update(images.pixels.contiguous().numpy().data)
     return data_cache() / "public-models" / f"{digest.hexdigest()[:32]}.safetensors"

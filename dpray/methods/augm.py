@@ -85,6 +85,10 @@ class Augm:
         query = run.world.from_first(lambda: self._query(data, run))
         paid = run.ledger.pay(query)  # from here on private data may be read
         run.facts.update(query.facts())
+        run.facts["declared"] = {
+            "inside the release": f"{len(inputs):,} images of {public_of(data, 'augm').name}, as "
+            "they are"
+        }
         self._train(model, average, data, run, paid)
         average.inputs.copy_((inputs.pixels * 255).round())
         average.labels.copy_(inputs.labels)

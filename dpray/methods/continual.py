@@ -119,7 +119,7 @@ class Continual:
         tasks = self.tasks(data.num_classes)
         releases: list[Release] = []
         for number, classes in enumerate(tasks, 1):
-            part = run.part_of(f"task {number}", of_classes(classes))
+            part = run.part_of(f"task {number}", of_classes(data.numbers_of(classes)))
             release = _kept(part)
             if release is None:
                 records = _records(learner, data, classes)

@@ -23,12 +23,12 @@ from dpray.errors import BadInput
 from dpray.features import private_features
 from dpray.inversion.extraction import Extraction, latent_extractor
 from dpray.inversion.learners import GanLearner, Units, VaeLearner
-from dpray.inversion.public_models import PublicModel, public_model
+from dpray.inversion.public_models import PublicModel
+from dpray.inversion.public_side import public_side
 from dpray.inversion.recipes import PublicRecipe
-from dpray.inversion.scaling import LatentScale, public_scale
 from dpray.methods import register
 from dpray.models.latent_models import Activation, LatentHistory, LatentSynthesizer
-from dpray.plain_classifier import fitting_head, train_classifier
+from dpray.plain_classifier import fitting_head
 from dpray.privacy.parts import of_classes
 from dpray.privacy.queries import PoissonGradients
 
@@ -163,31 +163,32 @@ class Dpmi:
             raise BadInput("averaging must be at least 0 and below 1, kl_weight at least 0")
         self.recipe()
         self.extraction()
+        steps = self._plan(data)[2]
+        if self.combo.endswith("gan") and steps < self.critic_steps:
+            raise BadInput(
+                f"critic_steps {self.critic_steps} are more than all {steps} steps: the generator "
+                "would never move; lower them, or raise epochs"
+            )
 
     def fit(self, data: TrainingData, run: Run) -> Synthesizer:
         public, extraction = public_of(data, "dpmi"), self.extraction()
         parts = self._parts(data, run)  # first of all, for it may refuse
-        model = run.world.from_first(lambda: self._public_model(public, run))
-        scale = run.world.from_first(lambda: self._scale(model, public))
+        labelled = data.num_classes if self.classes == "single" else None
+        side = public_side(self.recipe(), extraction, self.scale, public, run, labelled=labelled)
+        model, scale = side.model, side.scale
         torch.manual_seed(run.seed)
         released, arguments = self._untrained(model, data)
         released = released.to(run.device)
-        size = self.public_latent
         learner = self.learner()
-        learner.check(copy.deepcopy(released.learners[0]).cpu(), size, run)  # type: ignore[arg-type]
-        if released.labeller is not None:
-            assert public.labelling is not None
-            labelling = public.labelling
-            with run.progress("labeller", 1) as bar:
-                labeller = run.world.from_first(
-                    lambda: train_classifier(labelling, data.num_classes, run.seed)
-                )
-                bar.advance()
-            released.labeller.load_state_dict(labeller.state_dict())
+        first = copy.deepcopy(released.learners[0]).cpu()
+        learner.check(first, self.public_latent, run)  # type: ignore[arg-type]
+        if side.labeller is not None and released.labeller is not None:
+            released.labeller.load_state_dict(side.labeller.state_dict())
 
         query = run.world.from_first(lambda: self._query(data, parts[0]))
         paid = [part.ledger.pay(query) for part in parts]  # private data may be read now
         run.facts.update(query.facts())
+        run.facts["declared"] = self._declared(public)
         if len(parts) > 1:
             run.facts["sampling"] = f"within each of {len(parts)} classes: {run.facts['sampling']}"
         kind = f"latents/{model.digest}/{extraction.digest()}"
@@ -209,13 +210,12 @@ class Dpmi:
             shape=data.shape,
         )
 
-    def _public_model(self, public: PublicData, run: Run) -> PublicModel:
-        return public_model(
-            self.recipe(), public.images, public.fingerprint, progress=run.progress, say=_unsaid
-        )
-
-    def _scale(self, model: PublicModel, public: PublicData) -> LatentScale:
-        return public_scale(model, self.extraction(), public.images, how=self.scale)
+    def _declared(self, public: PublicData) -> dict[str, str]:
+        """What a card says is inside the release without any noise."""
+        inside = f"the public model, trained on {public.name}"
+        if self.classes == "single":
+            inside += ", and a classifier trained on the labelling records"
+        return {"inside the release": inside}
 
     def _untrained(
         self, model: PublicModel, data: TrainingData
@@ -253,8 +253,8 @@ class Dpmi:
         """The run, or one part of it for each class, which reads the records of that class."""
         if self.classes != "per-class":
             return [run]
-        classes = range(data.num_classes)
-        return [run.part_of(f"class {label}", of_classes([label])) for label in classes]
+        numbers = data.numbers_of(range(data.num_classes))
+        return [run.part_of(f"class {number}", of_classes([number])) for number in numbers]
 
     def _units(self, units: Tensor, data: TrainingData, place: int) -> Units:
         private = data.private
@@ -263,12 +263,17 @@ class Dpmi:
         own = (private.labels == place).nonzero().flatten()
         return Units(units[own], torch.zeros(len(own), dtype=torch.long), private.ids[own])
 
-    def _query(self, data: TrainingData, run: Run) -> PoissonGradients:
+    def _plan(self, data: TrainingData) -> tuple[int, int, int]:
+        """Records that a learner counts on, expected batch and steps: of public numbers alone."""
         # How many records a class has is private: an even share of all is planned with.
         share = data.num_classes if self.classes == "per-class" else 1
         num_records = max(1, round(data.num_records / share))
         batch_size = min(self.batch_size, num_records)
         steps = self.steps or max(1, round(self.epochs * num_records / batch_size))
+        return num_records, batch_size, steps
+
+    def _query(self, data: TrainingData, run: Run) -> PoissonGradients:
+        num_records, batch_size, steps = self._plan(data)
 
         def with_noise(noise_multiplier: float) -> PoissonGradients:
             return PoissonGradients(
@@ -281,7 +286,3 @@ class Dpmi:
             )
 
         return run.at_noise(with_noise)
-
-
-def _unsaid(text: str) -> None:
-    """The progress bar says it."""

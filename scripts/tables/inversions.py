@@ -57,9 +57,7 @@ def ready_public_models(rows: Sequence[Row], workers: Workers, how: How) -> None
         try:
             public = public_data(row)
             with workers.pool(len(recipes), how.progress) as (pool, _, _):
-                public_models(
-                    list(recipes.values()), public.images, public.fingerprint, pool=pool, say=note
-                )
+                public_models(list(recipes.values()), public.images, pool=pool, say=note)
         except DprayError as error:
             note(f"public models on {word}: {error}")
 
@@ -123,7 +121,6 @@ class Inversion:
         model = public_model(
             self.method.recipe(),
             public.images,
-            public.fingerprint,
             progress=how.progress,
             say=say,
         )

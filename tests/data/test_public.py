@@ -78,13 +78,21 @@ def test_words_that_cannot_be_chosen_are_refused_with_the_choices(
 
 
 def test_of_ones_own_data_nothing_is_public_that_was_not_named(own: str) -> None:
-    for how, message in (("classes", "--public 1,3"), ("labelling", f"write {own}@rest")):
+    third = f"--dataset {own}@rest --public {own}@labelling"
+    for word, how, message in (
+        (own, "classes", "--public 1,3"),
+        (own, "labelling", third),
+        (f"{own}@rest", "labelling", third),
+    ):
         with pytest.raises(BadInput, match=f"is your own data.*{message}"):
-            choose_words(own, None, how)  # type: ignore[arg-type]
+            choose_words(word, None, how)  # type: ignore[arg-type]
     # A class list declares those classes public, and no third of the private ones beside them.
     assert choose_words(own, "1,3", "classes") == (f"{own}:0,2", f"{own}:1,3")
     assert choose_words(f"{own}@rest", "1,3", "classes") == (f"{own}:0,2@rest", f"{own}:1,3@rest")
-    assert choose_words(f"{own}@rest", None, "labelling") == (f"{own}@rest", f"{own}@labelling")
+    public = beside(f"{own}:0,2@rest", f"{own}:1,3@rest").train.public
+    assert public is not None and public.labelling is None
+    named = beside(f"{own}@rest", f"{own}@labelling").train.public
+    assert named is not None and named.labelling is named.images
 
 
 def test_public_classes_and_labelling_records_share_no_record_with_the_private_ones() -> None:
@@ -135,13 +143,16 @@ def test_public_data_that_hold_a_private_record_are_refused(dataset: str, public
         beside(dataset, public)
 
 
-def test_one_file_under_two_names_is_refused_also_with_other_classes(
+def test_an_image_that_two_datasets_share_is_not_public_and_private_at_once(
     own: str, tmp_path: Path
 ) -> None:
     copy = shutil.copy(own, tmp_path / "copy.npz")
-    for word in (own, f"{own}:0,2@rest"):
-        with pytest.raises(BadInput, match="are the same records under two names"):
-            beside(word, f"{copy}:1,3")
+    kept = np.load(own)
+    np.savez(tmp_path / "few.npz", images=kept["images"][:90], labels=kept["labels"][:90])
+    for public in (copy, tmp_path / "few.npz"):
+        with pytest.raises(BadInput, match="share images, and what is public cannot be private"):
+            beside(own, str(public))
+    assert beside(f"{own}:0,2", f"{copy}:1,3").train.public is not None  # no image is in both
 
 
 def test_another_dataset_is_public_and_the_labelling_part_is_still_the_private_ones(

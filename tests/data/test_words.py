@@ -159,3 +159,77 @@ def test_a_built_in_name_is_not_taken_for_a_folder_that_lies_here(
     assert dataset_word("digits") == "digits"
     assert dataset_word("digits:0,1@rest") == "digits:0,1@rest"
     assert dataset_word("./digits:0,1") == f"{tmp_path / 'digits'}:0,1"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("mnist@tuning", DatasetWord("mnist", tuning=True)),
+        ("mnist:0,2@rest@tuning", DatasetWord("mnist", (0, 2), "rest", tuning=True)),
+        ("some/own.npz:1@tuning", DatasetWord("some/own.npz", (1,), tuning=True)),
+    ],
+)
+def test_a_word_with_tuning_goes_to_its_pieces_and_back(text: str, word: DatasetWord) -> None:
+    assert DatasetWord.parse(text) == word
+    assert str(word) == text
+
+
+def test_tuning_twice_is_one_line() -> None:
+    with pytest.raises(BadInput, match="@tuning stands twice behind a dataset"):
+        DatasetWord.parse("mnist@tuning@tuning")
+
+
+def test_tuning_holds_out_a_fixed_private_tenth_and_keeps_the_test_set_out_of_reach() -> None:
+    whole, tuning = load("digits"), load("digits@tuning")
+    ids = whole.train.private.ids
+    held_out = keyed_fraction(ids, "dpray/validation") < 0.1
+    assert torch.equal(tuning.train.private.ids, ids[~held_out])
+    assert torch.equal(tuning.test.ids, ids[held_out])
+    assert 0.07 < len(tuning.test) / len(ids) < 0.13
+    assert whole.test_is_public and not tuning.test_is_public
+    for images in (tuning.train.private, tuning.test):
+        assert not torch.isin(images.ids, whole.test.ids).any()
+    assert tuning.train.num_records == len(tuning.train.private)
+    assert tuning.train.fingerprint != whole.train.fingerprint
+    assert "the test set is out of reach" in tuning.notes[-1]
+
+
+def test_tuning_keeps_to_the_classes_and_the_part_of_its_word() -> None:
+    whole, tuning = load("digits:7,3@rest").train, load("digits:7,3@rest@tuning")
+    both = torch.cat([tuning.train.private.ids, tuning.test.ids])
+    assert torch.equal(both.sort().values, whole.private.ids.sort().values)
+    labels = dict(zip(whole.private.ids.tolist(), whole.private.labels.tolist(), strict=True))
+    assert tuning.test.labels.tolist() == [labels[i] for i in tuning.test.ids.tolist()]
+    assert tuning.train.class_names == ("7", "3")
+
+
+def test_tuning_of_data_with_a_private_hold_out_leaves_that_hold_out_alone(tmp_path: Path) -> None:
+    path = saved(tmp_path / "own.npz")
+    whole, tuning = load(str(path)), load(f"{path}@tuning")
+    both = torch.cat([tuning.train.private.ids, tuning.test.ids])
+    assert torch.equal(both.sort().values, whole.train.private.ids.sort().values)
+    assert not torch.isin(both, whole.test.ids).any()
+    assert len(tuning.test) > 0 and not tuning.test_is_public
+
+
+def test_tuning_of_too_few_records_is_refused(tmp_path: Path) -> None:
+    images, labels = np.zeros((2, 8, 8), np.uint8), np.arange(2)
+    ids = torch.arange(100)
+    ids = ids[keyed_fraction(ids, "dpray/validation") >= 0.1][:2].numpy()
+    np.savez(
+        tmp_path / "own.npz",
+        images=images,
+        labels=labels,
+        ids=ids,
+        test_images=images,
+        test_labels=labels,
+    )
+    with pytest.raises(BadInput, match="own@tuning holds no validation records"):
+        load(f"{tmp_path / 'own.npz'}@tuning")
+
+
+def test_selected_classes_keep_the_numbers_they_have_in_the_whole() -> None:
+    """Parts of a ledger are named by them, and ledgers of other selections may be added up."""
+    assert load("digits:8,2").train.numbers_of([0, 1]) == (8, 2)
+    assert load("digits").train.numbers_of([0, 1]) == (0, 1)
+    assert load("digits@rest").train.numbers_of([3]) == (3,)

@@ -52,7 +52,7 @@ def test_a_scale_that_does_not_exist_is_refused(latents):
 
 
 def test_the_public_scale_fits_what_the_extraction_finds(tiny, public):
-    model = public_model(tiny, public, "squares", say=lambda line: None)
+    model = public_model(tiny, public, say=lambda line: None)
     extraction = Extraction(kind="encoder")
     scale = public_scale(model, extraction, public, shrinkage=0)
     assert torch.allclose(scale.mean, model.encode(public.pixels).mean(0), atol=1e-4)
@@ -61,7 +61,7 @@ def test_the_public_scale_fits_what_the_extraction_finds(tiny, public):
 
 
 def test_reconstructions_are_made_for_each_number_of_steps(tiny, public):
-    model = public_model(tiny, public, "squares", say=lambda line: None)
+    model = public_model(tiny, public, say=lambda line: None)
     made = public_reconstructions(model, Extraction(), public.pixels[:4], [0, 50])
     assert [one.steps for one in made] == [0, 50]
     assert made[0].pixels.shape == (4, 1, 8, 8)

@@ -276,3 +276,37 @@ def test_at_a_noise_the_user_fixed_epsilon_is_the_true_one(
     assert run.ledger.epsilon != pytest.approx(epsilon(1.45), rel=1e-3)
     assert run.facts["noise_multiplier"] == 1.5
     assert run.facts["steps"] == steps
+
+
+def test_parts_of_a_ledger_carry_the_numbers_of_the_whole_dataset(tiny_data, make_run):
+    run = make_run(epsilon=10.0)
+    selected = replace(tiny_data, selected=(0, 2, 4))
+    Dpmi(**TINY, classes="per-class").fit(selected, run)
+    assert [entry.part for entry in run.ledger.entries] == [
+        f"training records / classes {number}" for number in (0, 2, 4)
+    ]
+
+
+def test_a_run_that_goes_on_has_the_public_model_it_began_with(tiny_data, make_run, own_cache):
+    """Also where the cache is gone and a new model would be another one."""
+    first = make_run(epsilon=10.0, folder="same")
+    began = Dpmi(**TINY).fit(tiny_data, first).module
+    other = replace(tiny_data.public.images, pixels=1 - tiny_data.public.images.pixels)
+    changed = replace(tiny_data, public=replace(tiny_data.public, images=other))
+    went_on = Dpmi(**TINY).fit(changed, make_run(epsilon=10.0, folder="same")).module
+    for name, value in began.public_model.state_dict().items():
+        assert torch.equal(value, went_on.public_model.state_dict()[name])
+    assert torch.equal(began.matrix, went_on.matrix)
+
+
+def test_more_critic_steps_than_steps_are_refused(tiny_data):
+    method = Dpmi(**{**TINY, "combo": "ae-enc-gan", "critic_steps": 50})
+    with pytest.raises(BadInput, match="critic_steps 50 are more than all"):
+        method.check(tiny_data)
+
+
+def test_the_run_says_what_is_inside_its_release_without_noise(tiny_data, make_run):
+    run = make_run(epsilon=10.0)
+    Dpmi(**TINY, classes="single").fit(tiny_data, run)
+    inside = run.facts["declared"]["inside the release"]
+    assert "the public model" in inside and "labelling records" in inside
