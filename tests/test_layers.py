@@ -14,6 +14,7 @@ LAYERS = [
     {"api"},
     {"distributed"},
     {"tracking", "reporting"},
+    {"search"},
     {"execute"},
     {"runs", "methods", "evaluation"},
     {"inversion"},

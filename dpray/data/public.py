@@ -71,7 +71,7 @@ def with_public(
         _refuse_shared_images(own, found.private, found.name)
     labelling = None
     if private.part == "rest":
-        labelling_word = replace(private, part="labelling")
+        labelling_word = replace(private, part="labelling", tuning=False)
         if labelling_word == public:
             labelling = found.private
         elif _is_built_in(private):

@@ -109,7 +109,8 @@ def restrict(dataset: Dataset, word: DatasetWord) -> Dataset:
     train = restrict_training(dataset.train, word)
     if word.tuning:
         test = _validation_records(dataset.train, word)
-        notes = (*dataset.notes, _TUNING_NOTE)
+        # What is said of a private hold-out is of the one that this one replaces.
+        notes = (*(dataset.notes if dataset.test_is_public else ()), _TUNING_NOTE)
         return replace(dataset, train=train, test=test, test_is_public=False, notes=notes)
     if word.classes is None:
         return replace(dataset, train=train)

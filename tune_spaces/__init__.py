@@ -1,0 +1,1 @@
+"""Search spaces, one file a method: `dp-sgd` is searched over `dp_sgd.SPACE`."""

@@ -1,0 +1,12 @@
+"""Moments: how many directions and cells are worth their noise, and where images are cut short.
+
+The budget sets the noise, whatever is drawn, and no key changes what a trial costs.
+"""
+
+from dpray.search.space import choice, log_uniform, whole
+
+SPACE = {
+    "dimensions": whole(10, 120, log=True),
+    "components": choice(1, 2, 4, 8),
+    "radius": log_uniform(0.2, 0.6),
+}
