@@ -58,7 +58,7 @@ ROW = Row(
     epsilon=10.0,
     settings=TINY,
 )
-LOST = replace(ROW, label="lost", settings={**TINY, "lr": 1e38, "steps": 6})
+LOST = replace(ROW, label="lost", settings={**TINY, "lr": 3e37, "steps": 6})
 
 
 @pytest.fixture(autouse=True)
@@ -165,11 +165,20 @@ def test_scores_of_inception_have_columns_only_where_they_were_measured(tmp_path
     assert "| 3.00 | 120.0 | 2.00 | varied |" in text
 
 
+def test_weights_that_are_not_numbers_end_no_table(tmp_path: Path) -> None:
+    settings = {"model": "linear", "epochs": 1, "lr": 1e37}
+    row = replace(ROW, method="sgd", epsilon=None, settings=settings)
+    assert Workers().carry_out([RunJob(Place(row, 0, tmp_path))], QUIET) == 0
+    measured = measure(row, (0,), tmp_path)
+    assert measured.runs[0]["diverged"].startswith("training diverged")
+    assert "| infinite | - | diverged |" in markdown(find("seed0"), "digits", [measured])
+
+
 def test_a_run_that_diverges_becomes_a_row_that_says_so_and_what_it_spent(tmp_path: Path) -> None:
     place = Place(LOST, 0, tmp_path)
     assert Workers().carry_out([RunJob(place)], QUIET) == 0
     value = place.read()
-    assert value is not None and "not finite" in value["diverged"]
+    assert value is not None and "not numbers" in value["diverged"]
     assert 9 < value["epsilon"] <= 10 and value["steps"] == 6
     assert not place.started.exists() and not place.images.exists()
     measured = measure(LOST, (0,), tmp_path)
@@ -252,7 +261,7 @@ def test_reconstructions_are_drawn_from_what_is_kept(tmp_path: Path) -> None:
     for one in inversions.ways_of(TABLE.rows("digits"), tmp_path):
         images = torch.rand(12, 1, 28, 28)
         steps = torch.tensor(one.steps)
-        pixels = images.expand(len(steps), *images.shape).contiguous()
+        pixels = images.expand(len(steps), *images.shape).clone()
         value = {"images": images, "steps": steps, "errors": steps / 1000, "pixels": pixels}
         one.finished.write_bytes(save(value))
     assert picture("reconstructions", tmp_path) is not None

@@ -122,6 +122,7 @@ def _draw_lines(title: str, lines: Lines, across: str, path: Path) -> None:
         axis.set_xlabel(across, color=INK)
         axis.set_ylabel(name, color=INK)
     axes[1].axhline(1, color=MUTED, linestyle="--", linewidth=0.8)
+    axes[1].set_ylim(0.9, 5.1)
     save(figure, axes[0], path)
 
 
@@ -133,8 +134,10 @@ def training(table: Table, dataset: str, rows: Sequence[Measured], kept: Path, p
         for seed, run in measured.runs.items():
             blocks = _snapshots(run["run_id"], seed) if "diverged" not in run else []
             if blocks:
-                title = f"{measured.row.label}, on the way: synthetic {dataset}"
-                draw_rows(title, [("", blocks)], path)
+                title = (
+                    f"Synthetic {dataset} on the way, {measured.row.label}: epsilon spent so far"
+                )
+                draw_rows(title, [("the same draws in every row", blocks)], path)
                 return True
     return False
 

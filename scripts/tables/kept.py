@@ -24,11 +24,11 @@ import torch
 
 from dpray.api import run_spec
 from dpray.contract import Synthesizer
-from dpray.errors import CannotResume, Diverged, LedgerDamaged
+from dpray.errors import BadInput, CannotResume, Diverged, LedgerDamaged
 from dpray.execute import Result, check, execute
 from dpray.methods.continual import Continual
 from dpray.privacy.events import noise_multiplier_of
-from dpray.privacy.ledger import Ledger
+from dpray.privacy.ledger import Entry, Ledger
 from dpray.progress import Progress, silent
 from dpray.reporting.grid import class_grid
 from dpray.runs import new_run_id, open_folder, runs_folder
@@ -37,6 +37,8 @@ from dpray.storage import write_whole
 from tables.rows import Row
 
 IMAGES_PER_CLASS = 5
+# Weights that are numbers still, but so large that what is drawn is not: no scores, no release.
+_NOT_NUMBERS = "hold values that are not numbers"
 Say = Callable[[str], None]
 
 
@@ -98,7 +100,9 @@ def run_once(
             return
         try:
             result, resumed = _go_on(place, track=track, progress=progress, say=say)
-        except Diverged as error:
+        except (Diverged, BadInput) as error:
+            if not isinstance(error, Diverged) and _NOT_NUMBERS not in str(error):
+                raise
             say(f"{place.row.label}, seed {place.seed}: {error}")
             keep_diverged(place, place.started.read_text().strip(), str(error))
         else:
@@ -173,13 +177,20 @@ def keep_diverged(place: Place, run_id: str, reason: str) -> None:
         "settings": _all_settings(place.spec),
         "epsilon": epsilon if math.isfinite(epsilon) else None,
         "delta": ledger.budget.delta,
-        "noise_multiplier": noise_multiplier_of(paid.event) if paid else None,
+        "noise_multiplier": _noise_multiplier(paid) if paid else None,
         "steps": paid.steps if paid else 0,
         "metrics": {"core_seconds": folder.core_seconds()},
         "diverged": reason,
         "resumed": False,
     }
     write_whole(place.finished, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def _noise_multiplier(paid: Entry) -> float | None:
+    try:
+        return noise_multiplier_of(paid.event)
+    except LedgerDamaged:  # of several noises, or of none
+        return None
 
 
 def _all_settings(spec: RunSpec) -> dict[str, Any]:

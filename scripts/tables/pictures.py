@@ -25,6 +25,7 @@ MARKERS = "osD^vP*X"
 _LABEL_GAP = 2.6  # percentage points of the accuracy axis for each label, over a span of 100
 _GRIDS_ABREAST = 3
 _GRID_WIDTH, _CAPTION_HEIGHT = 3.4, 0.5  # inches
+_TILE = 0.62  # inches of one image in a row of several
 _PAD = 2  # screen pixels between images
 
 
@@ -164,6 +165,7 @@ def draw_grids(table: Table, dataset: str, rows: Sequence[Measured], path: Path)
         squeeze=False,
         layout="constrained",
     )
+    figure.get_layout_engine().set(h_pad=0.1)
     for axis in axes.flat:
         axis.axis("off")
     for axis, measured in zip(axes.flat, done, strict=False):
@@ -212,21 +214,21 @@ def draw_rows(
 ) -> None:
     """Blocks of images below each other: rows of as many images each, and what each row is."""
     plt = _pyplot()
-    heights = [len(rows) for _, rows in blocks]
     across = max(len(images) for _, rows in blocks for _, images in rows)
-    inch = 0.62  # of one image
-    figure, axes = plt.subplots(
-        len(blocks),
-        1,
-        figsize=(2.6 + inch * across, 0.6 + sum(0.4 + inch * height for height in heights)),
-        squeeze=False,
-        height_ratios=heights,
-        layout="constrained",
-    )
-    for axis, (name, rows) in zip(axes.flat, blocks, strict=True):
-        images = [image for _, own in rows for image in own]
-        picture = grid(torch.stack(images), columns=across, pad=_PAD)
-        axis.imshow(picture.convert("RGB"))
+    pictures = [
+        grid(torch.stack([image for _, images in rows for image in images]), across, pad=_PAD)
+        for _, rows in blocks
+    ]
+    # All in inches and placed by hand: a layout engine knows nothing of images that keep shape.
+    wide, labels, edge, name_height = _TILE * across, 1.9, 0.15, 0.32
+    heights = [wide * picture.height / picture.width for picture in pictures]
+    total = (labels + wide + edge, 0.4 + edge + sum(heights) + name_height * len(blocks))
+    figure, top = plt.figure(figsize=total), total[1] - 0.4
+    for (name, rows), picture, height in zip(blocks, pictures, heights, strict=True):
+        top -= name_height + height
+        place = (labels / total[0], top / total[1], wide / total[0], height / total[1])
+        axis = figure.add_axes(place)
+        axis.imshow(picture.convert("RGB"), aspect="auto")
         pitch = (picture.height - _PAD) / len(rows)
         middles = [_PAD / 2 + (row + 0.5) * pitch for row in range(len(rows))]
         axis.set_yticks(middles, [label for label, _ in rows], fontsize=8, color=INK)
@@ -234,7 +236,7 @@ def draw_rows(
         axis.tick_params(left=False)
         axis.spines[:].set_visible(False)
         axis.set_title(name, fontsize=9, color=INK, loc="left")
-    figure.suptitle(title, fontsize=10, color=INK)
+    figure.suptitle(title, fontsize=10, color=INK, y=1 - 0.2 / total[1], va="center")
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
