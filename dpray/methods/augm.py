@@ -26,7 +26,12 @@ from dpray.methods import register
 from dpray.models.passed_through import PassedThrough
 from dpray.privacy.gradients import noisy_gradient
 from dpray.privacy.preflight import preflight
-from dpray.privacy.queries import PaidQuery, PoissonGradients
+from dpray.privacy.queries import (
+    PaidQuery,
+    PoissonGradients,
+    gradients_at_noise,
+    steps_of_epochs,
+)
 
 _STAGE = "train"
 
@@ -114,20 +119,15 @@ class Augm:
         return images[torch.cat(own)]
 
     def _query(self, data: TrainingData, run: Run) -> PoissonGradients:
-        batch_size = min(self.batch_size, data.num_records)
-        steps = max(1, round(self.epochs * data.num_records / batch_size))
-
-        def with_noise(noise_multiplier: float) -> PoissonGradients:
-            return PoissonGradients(
-                name="augm",
-                sample_rate=batch_size / data.num_records,
-                steps=steps,
-                clip_norm=self.clip_norm,
-                noise_multiplier=noise_multiplier,
-                expected_batch_size=batch_size,
-            )
-
-        return run.at_noise(with_noise)
+        records, batch = data.num_records, self.batch_size
+        query = gradients_at_noise(
+            "augm",
+            num_records=records,
+            batch_size=batch,
+            steps=steps_of_epochs(self.epochs, num_records=records, batch_size=batch),
+            clip_norm=self.clip_norm,
+        )
+        return run.at_noise(query)
 
     def _train(
         self,

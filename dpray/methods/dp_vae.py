@@ -27,7 +27,13 @@ from dpray.models.generators import ClassDecoder, ConditionalDecoder
 from dpray.privacy.gradients import noisy_gradient
 from dpray.privacy.mechanisms import noisy_slot_sums
 from dpray.privacy.preflight import preflight
-from dpray.privacy.queries import GaussianSum, PaidQuery, PoissonGradients
+from dpray.privacy.queries import (
+    GaussianSum,
+    PaidQuery,
+    PoissonGradients,
+    gradients_at_noise,
+    steps_of_epochs,
+)
 
 _VARIANCE_FLOOR = 1e-3
 
@@ -115,20 +121,15 @@ class DPVae:
         return VariationalAutoencoder(encoder, decoder)
 
     def _query(self, data: TrainingData, run: Run) -> PoissonGradients:
-        batch_size = min(self.batch_size, data.num_records)
-        steps = max(1, round(self.epochs * data.num_records / batch_size))
-
-        def with_noise(noise_multiplier: float) -> PoissonGradients:
-            return PoissonGradients(
-                name="dp-vae",
-                sample_rate=batch_size / data.num_records,
-                steps=steps,
-                clip_norm=self.clip_norm,
-                noise_multiplier=noise_multiplier,
-                expected_batch_size=batch_size,
-            )
-
-        return run.at_noise(with_noise)
+        records, batch = data.num_records, self.batch_size
+        query = gradients_at_noise(
+            "dp-vae",
+            num_records=records,
+            batch_size=batch,
+            steps=steps_of_epochs(self.epochs, num_records=records, batch_size=batch),
+            clip_norm=self.clip_norm,
+        )
+        return run.at_noise(query)
 
     def _pay_statistics(self, run: Run) -> PaidQuery[GaussianSum] | None:
         if self.class_model == "conditional":

@@ -30,7 +30,7 @@ from dpray.methods import register
 from dpray.models.latent_models import Activation, LatentHistory, LatentSynthesizer
 from dpray.plain_classifier import fitting_head
 from dpray.privacy.parts import of_classes
-from dpray.privacy.queries import PoissonGradients
+from dpray.privacy.queries import PoissonGradients, gradients_at_noise, steps_of_epochs
 
 Combo = Literal["wgan-gan", "wgan-vae", "ae-enc-gan", "ae-enc-vae", "ae-grad-gan", "ae-grad-vae"]
 _MODEL = "latent-synthesizer"
@@ -163,7 +163,7 @@ class Dpmi:
             raise BadInput("averaging must be at least 0 and below 1, kl_weight at least 0")
         self.recipe()
         self.extraction()
-        steps = self._plan(data)[2]
+        steps = self._plan(data)[1]
         if self.combo.endswith("gan") and steps < self.critic_steps:
             raise BadInput(
                 f"critic_steps {self.critic_steps} are more than all {steps} steps: the generator "
@@ -263,26 +263,21 @@ class Dpmi:
         own = (private.labels == place).nonzero().flatten()
         return Units(units[own], torch.zeros(len(own), dtype=torch.long), private.ids[own])
 
-    def _plan(self, data: TrainingData) -> tuple[int, int, int]:
-        """Records that a learner counts on, expected batch and steps: of public numbers alone."""
+    def _plan(self, data: TrainingData) -> tuple[int, int]:
+        """Records that a learner counts on, and steps: of public numbers alone."""
         # How many records a class has is private: an even share of all is planned with.
         share = data.num_classes if self.classes == "per-class" else 1
-        num_records = max(1, round(data.num_records / share))
-        batch_size = min(self.batch_size, num_records)
-        steps = self.steps or max(1, round(self.epochs * num_records / batch_size))
-        return num_records, batch_size, steps
+        records = max(1, round(data.num_records / share))
+        steps = steps_of_epochs(self.epochs, num_records=records, batch_size=self.batch_size)
+        return records, self.steps or steps
 
     def _query(self, data: TrainingData, run: Run) -> PoissonGradients:
-        num_records, batch_size, steps = self._plan(data)
-
-        def with_noise(noise_multiplier: float) -> PoissonGradients:
-            return PoissonGradients(
-                name="dpmi",
-                sample_rate=batch_size / num_records,
-                steps=steps,
-                clip_norm=self.clip_norm,
-                noise_multiplier=noise_multiplier,
-                expected_batch_size=batch_size,
-            )
-
-        return run.at_noise(with_noise)
+        records, steps = self._plan(data)
+        query = gradients_at_noise(
+            "dpmi",
+            num_records=records,
+            batch_size=self.batch_size,
+            steps=steps,
+            clip_norm=self.clip_norm,
+        )
+        return run.at_noise(query)

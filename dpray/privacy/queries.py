@@ -8,6 +8,7 @@ event on the ledger is what the code does. `Ledger.pay(query)` turns a query int
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -118,6 +119,30 @@ class PoissonGradients:
             "clip_norm": self.clip_norm,
             "noise_multiplier": self.noise_multiplier,
         }
+
+
+def gradients_at_noise(
+    name: str, *, num_records: int, batch_size: int, steps: int, clip_norm: float
+) -> Callable[[float], PoissonGradients]:
+    """The query of `steps` noisy gradients for every noise multiplier, to find the least one."""
+    expected = min(batch_size, num_records)
+
+    def with_noise(noise_multiplier: float) -> PoissonGradients:
+        return PoissonGradients(
+            name=name,
+            sample_rate=expected / num_records,
+            steps=steps,
+            clip_norm=clip_norm,
+            noise_multiplier=noise_multiplier,
+            expected_batch_size=expected,
+        )
+
+    return with_noise
+
+
+def steps_of_epochs(epochs: float, *, num_records: int, batch_size: int) -> int:
+    """Steps in which a record is drawn `epochs` times in expectation; at least one."""
+    return max(1, round(epochs * num_records / min(batch_size, num_records)))
 
 
 @dataclass(frozen=True, kw_only=True)

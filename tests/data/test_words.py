@@ -59,7 +59,7 @@ def test_spaces_and_zeros_in_front_are_left_out_of_the_canonical_text() -> None:
         ("digits@labeling", "did you mean 'labelling'.*choose from: labelling, rest"),
         ("digits@", "no part of a dataset ''"),
         (":0,1", "names no dataset"),
-        ("digist:0,1@rest", "no dataset 'digist' .*did you mean 'digits'"),
+        ("digitz:0,1@rest", "no dataset 'digitz' .*did you mean 'digits'"),
     ],
 )
 def test_a_word_that_means_nothing_is_one_line_with_the_choices(text: str, message: str) -> None:
