@@ -226,10 +226,11 @@ TABLE = Table(
         "and against the private records; the best of many runs, and no accuracy. They do not "
         "compare with domain FID and domain IS here, by a classifier of the public test set, "
         "where 5 is as varied as real images are.",
-        "Rows with a noise level and a number of steps take noise, batches of 64, steps, clip norm, activation and "
-        "learning rate of the source. Its epsilons are at delta 1e-6, and those of 48,000 steps "
-        "are extrapolated. Above epsilon 20 a run is not fit for release. Its GANs were trained at "
-        "noise 0 to 0.1, and its tanh models drawn from with another activation.",
+        "Rows with a noise level and a number of steps take noise, batches of 64, steps, clip "
+        "norm, activation and learning rate of the source. Its epsilons are at delta 1e-6, and "
+        "those of 48,000 steps are extrapolated. Above epsilon 20 a run is not fit for release. "
+        "Its GANs were trained at noise 0 to 0.1, and its tanh models drawn from with another "
+        "activation.",
         f"Outcome: {COLLAPSED} where domain IS is below {LEAST_VARIED:g}; {LOST} where weights or "
         f"scores were not numbers in the end; else {VARIED}.",
         "AuGM passes public images of the private classes, a third of the records, through a "
