@@ -87,7 +87,9 @@ def run_all(dataset: str, ranks: int) -> dict[str, torch.Tensor]:
         path = str(Path(dataset).with_name("tested.npz")) if needs_test else dataset
         public = None
         if hasattr(methods.find(method), "public_data"):
-            path, public = PUBLIC_WORDS[methods.find(method).public_data](path)
+            labelled = settings.get("classes") == "single"
+            how = "labelling" if labelled else methods.find(method).public_data
+            path, public = PUBLIC_WORDS[how](path)
         spec = RunSpec(
             method=method, dataset=path, public=public, noise_multiplier=2.0, settings=settings
         )

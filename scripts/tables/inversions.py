@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from dpray import methods
 from dpray.api import with_public_words
 from dpray.data.datasets import load
 from dpray.data.records import PublicData
@@ -63,8 +64,9 @@ def ready_public_models(rows: Sequence[Row], workers: Workers, how: How) -> None
 
 
 def _recipe(row: Row) -> PublicRecipe | None:
-    make = getattr(check(row.spec(0)), "recipe", None)
-    found = make() if callable(make) else None
+    if not hasattr(methods.find(row.method), "recipe"):
+        return None
+    found = check(row.spec(0)).recipe()  # type: ignore[attr-defined]
     return found if isinstance(found, PublicRecipe) else None
 
 
