@@ -34,6 +34,7 @@ class Started:
 @dataclass(frozen=True)
 class Finished(Started):
     score: float  # `WORST` where the trial failed
+    stopped: bool = False  # by the scheduler: it has a score on its way, and no release
 
 
 class Journal:
@@ -45,6 +46,7 @@ class Journal:
         self._num_trials = 0
         self._started: dict[int, Started] = {}
         self._scores: dict[int, float] = {}
+        self._stopped: set[int] = set()
         private_folder(folder)
         if self.path.exists():
             self._read()
@@ -94,16 +96,22 @@ class Journal:
             )
         return started
 
-    def finish(self, number: int, score: float) -> None:
-        """After the trial: its noisy score, or `WORST` where it failed for good."""
+    def finish(self, number: int, score: float, *, stopped: bool = False) -> None:
+        """After the trial: its noisy score, or `WORST` where it failed for good.
+
+        `stopped` says that a scheduler ended it, and that the score is its last one until then.
+        """
         if number not in self._started:
             raise CannotResume(f"trial {number} ends and was never started")
         if number in self._scores:
             raise CannotResume(f"trial {number} has ended already")
         score = score if math.isfinite(score) else WORST
         written = score if math.isfinite(score) else None  # JSON has no infinity
-        self._append({"line": "finished", "number": number, "score": written})
+        line = {"line": "finished", "number": number, "score": written}
+        self._append(line | ({"stopped": True} if stopped else {}))
         self._scores[number] = score
+        if stopped:
+            self._stopped.add(number)
 
     def unfinished(self) -> list[Started]:
         """Started and not ended, as after a crash: to be taken up under the same number."""
@@ -111,7 +119,13 @@ class Journal:
 
     def finished(self) -> list[Finished]:
         return [
-            Finished(n, self._started[n].draw, self._started[n].run_id, self._scores[n])
+            Finished(
+                n,
+                self._started[n].draw,
+                self._started[n].run_id,
+                self._scores[n],
+                n in self._stopped,
+            )
             for n in sorted(self._scores)
         ]
 
@@ -123,7 +137,7 @@ class Journal:
         return len(self._scores) == self.num_trials
 
     def best(self) -> Finished | None:
-        """The trial with the best score, of equals the first; None where none has a score.
+        """The trial with the best score that came to its end, of equals the first; else None.
 
         Guarantee: with `charge` select only a search that made all its trials says it, for one
         that stops when it likes is no draw from the law that was paid for.
@@ -133,7 +147,7 @@ class Journal:
                 "this search is not finished, and with --charge select only a whole one may name "
                 "its best trial: take it up again"
             )
-        scored = [one for one in self.finished() if one.score > WORST]
+        scored = [one for one in self.finished() if one.score > WORST and not one.stopped]
         return max(scored, key=lambda one: (one.score, -one.number), default=None)
 
     @property
@@ -192,3 +206,5 @@ class Journal:
         else:
             score = value["score"]
             self._scores[int(value["number"])] = WORST if score is None else float(score)
+            if value.get("stopped", False):
+                self._stopped.add(int(value["number"]))
