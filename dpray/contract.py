@@ -53,6 +53,8 @@ class Run:
     # Public facts of the run worth showing on the card: noise multiplier, steps, sampling rate, and
     # under `declared` what else it takes as public.
     facts: dict[str, Any] = field(default_factory=dict)
+    # Who scores the training on its way, where somebody does: `evaluation.looks.Watch`.
+    looks: Onlooker | None = None
 
     def generator(self, purpose: str = "") -> torch.Generator:
         """A public generator: the same seed and purpose give the same draws everywhere."""
@@ -83,12 +85,22 @@ class Run:
         self.checkpoints.save(name, Checkpoint(1, {"release": noisy}, self.ledger.head))
         return noisy
 
+    def look(self, done: int, total: int, release: Callable[[], Release]) -> None:
+        """Called after step `done` of `total`, before its checkpoint: here a training is scored.
+
+        `release` gives what would be released by now; most often nobody asks for it. Nothing that
+        it or a look does may change the steps that follow. May raise, to stop the run.
+        """
+        if self.looks is not None:
+            self.looks(self, done, total, release)
+
     def part_of(self, name: str, part: str) -> Run:
         """This run as its task `name` sees it, which reads the records of `part` and no others.
 
         Guarantee: what the task pays is charged to `part`. Its key and the names of its queries
         are its own, so no noise of one task is that of another; so are its public draws, its
         checkpoints and its facts. The caller gives the task no records but those of `part`.
+        Nobody looks at it on its way: of the whole release it makes a part.
         """
         progress = self.progress
         return replace(
@@ -100,7 +112,14 @@ class Run:
             checkpoints=self.checkpoints.within(name),
             progress=lambda label, total: progress(f"{name}: {label}", total),
             facts={},
+            looks=None,
         )
+
+
+class Onlooker(Protocol):
+    """Hears of every step of a training, and may score what would be released by then."""
+
+    def __call__(self, run: Run, done: int, total: int, release: Callable[[], Release]) -> None: ...
 
 
 class Method(Protocol):
@@ -110,7 +129,10 @@ class Method(Protocol):
     `go_on`, to take up new classes (`GoesOn`);
     `presets: ClassVar[Mapping[str, Mapping[str, Any]]]`, settings under a name;
     `gpu_preset: ClassVar[str]`, the one that is taken where there is a GPU and none was named;
-    `needs_public_test: ClassVar[bool]`, where it cannot be measured on a private hold-out; and
+    `needs_public_test: ClassVar[bool]`, where it cannot be measured on a private hold-out;
+    `can_be_looked_at: ClassVar[bool]`, or a property where settings decide it, where it calls
+    `run.look` after its steps;
+    `fans_out: ClassVar[bool]`, where most of its work is jobs of the pool; and
     `public_data: ClassVar[Literal["classes", "labelling"]]`, where it reads `data.public`: what is
     public unless the user says otherwise, every other class or a third of the records.
     """

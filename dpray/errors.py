@@ -36,6 +36,10 @@ class Diverged(DprayError):
     """Training ended in weights that are not numbers. Its budget is spent all the same."""
 
 
+class NoTrialWorked(DprayError):
+    """A search ended and none of its trials has a score."""
+
+
 class LedgerDamaged(DprayError):
     """The ledger, or what refers to it, is not what was written. Nothing may be spent on it."""
 

@@ -15,7 +15,8 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,9 +28,11 @@ from dpray.data.datasets import load
 from dpray.data.public import with_public
 from dpray.data.records import Dataset, TrainingData
 from dpray.data.shards import shard
-from dpray.errors import BadInput, CannotResume, Diverged
+from dpray.errors import BadInput, CannotResume
 from dpray.evaluation.in_run import evaluate
+from dpray.evaluation.looks import Looks, Watch, refuse_what_diverged
 from dpray.evaluation.metrics import Metric, Source
+from dpray.evaluation.suite import Suite, check_suite
 from dpray.pool import Pool, SerialPool
 from dpray.privacy.accounting import Adjacency
 from dpray.privacy.card import Card, make_card
@@ -97,8 +100,15 @@ def execute(
     progress: Progress = silent,
     say: Callable[[str], None] = lambda text: None,
     test_key: int | None = None,
+    runs: Path | None = None,
+    suite: Suite | None = None,
+    looks: Looks | None = None,
 ) -> Result:
     """Runs `spec`, or takes the run `run_id` up again where it stopped.
+
+    The run's folder is made in `runs`, by default where all runs are. `suite` replaces what a run
+    usually measures of synthetic images. `looks` are taken on the way, and its last one is told
+    when the run is finished. A run that goes on must be given the same of both.
 
     In a process group every rank calls this. Rank 0 alone touches the run's folder, but for what a
     method keeps of a rank's own records in the private part of it.
@@ -107,15 +117,21 @@ def execute(
     started = _cpu_seconds(pool)
     method = check(spec)
     world = current_world()
+    if looks is not None:
+        refuse_looks(method, world)
     dataset = load_for(spec, method, say)
     method.check(dataset.train)
     _refuse_what_cannot_be_paid(spec, dataset)
     _refuse_a_private_test(method, dataset)
+    if suite is not None:
+        check_suite(suite, dataset.train)
     warn_of_delta(spec, dataset, say)
     for note in (*dataset.notes, *_declared_public(dataset)):
         say(f"note: {note}")
     run_id = world.from_first(lambda: run_id or new_run_id(spec))
-    folder = world.from_first(lambda: open_folder(run_id) if resume else make_folder(run_id, spec))
+    folder = world.from_first(
+        lambda: open_folder(run_id, runs) if resume else make_folder(run_id, spec, runs)
+    )
     with ExitStack() as held:
         earlier = world.from_first(folder.core_seconds)
         if world.is_first:
@@ -125,11 +141,13 @@ def execute(
         if world.from_first(lambda: resume and folder.is_finished):
             if world.is_first:
                 folder.close()  # the stop may have come between the result and this
-            return read_result(folder)
+            return _told(read_result(folder), looks)
         # Stopped before its ledger was there: nothing was charged and nothing was read.
         resume = world.from_first(lambda: resume and folder.has_ledger())
         key, ledger = world.from_first(
-            lambda: _open_ledger(folder, spec, dataset, resume=resume, test_key=test_key)
+            lambda: _open_ledger(
+                folder, spec, dataset, _scored_by(suite, looks), resume=resume, test_key=test_key
+            )
         )
         if not world.is_first:
             ledger.path = None
@@ -146,23 +164,45 @@ def execute(
             checkpoints=Checkpoints(folder.checkpoints, world=world, say=say),
             progress=progress if world.is_first else silent,
             noise_multiplier=spec.noise_multiplier,
+            looks=None if looks is None else Watch(looks, dataset, suite),
         )
         torch.manual_seed(spec.seed)
         release = method.fit(share_of(method, dataset.train, world), run)
-        _refuse_what_diverged(release)
+        refuse_what_diverged(release)
         cpu_seconds = earlier + _sum(world, _cpu_seconds(pool) - started)
         ledger.wait_for_all = alone  # what is left is rank 0's: the others only hear of it
         # It must not ask the others for anything: they wait for its outcome.
         checkpoints = Checkpoints(folder.checkpoints, world=SOLO, say=say)
         alone_run = replace(run, world=SOLO, checkpoints=checkpoints)
+        last = looks.count if looks is not None else 1
         metrics, card = world.from_first(
-            lambda: _judge(release, dataset, alone_run, spec, cpu_seconds, say)
+            lambda: _judge(release, dataset, alone_run, spec, suite, last, cpu_seconds, say)
         )
         result = Result(run_id, spec, release, metrics, card, folder)
         if world.is_first:
             write_result(result)
         world.barrier()
-        return result
+        return _told(result, looks)
+
+
+def refuse_looks(method: Method, world: World = SOLO) -> None:
+    """Said before anything is charged, of a run that cannot be scored on its way."""
+    if not getattr(method, "can_be_looked_at", False):
+        able = [n for n, kind in methods.table().items() if hasattr(kind, "can_be_looked_at")]
+        settings = " with these settings" if method.name in able else ""
+        raise BadInput(
+            f"{method.name}{settings} has nothing to score before its end; choose from: "
+            f"{', '.join(sorted(able))}"
+        )
+    if world.size > 1:
+        raise BadInput(f"a run of {world.size} workers cannot be scored on its way: use one")
+
+
+def _told(result: Result, looks: Looks | None) -> Result:
+    """Of a finished run the last look is told; those before it were, when they were taken."""
+    if looks is not None:
+        looks.report(looks.count, result.metric("test_accuracy"))
+    return result
 
 
 def share_of(method: Method, data: TrainingData, world: World) -> TrainingData:
@@ -196,26 +236,19 @@ def _declared_public(dataset: Dataset) -> list[str]:
     return [] if public is None else [f"{name}: {value}" for name, value in public.facts.items()]
 
 
-def _refuse_what_diverged(release: Release) -> None:
-    """The weights are public by now: to look at them costs nothing."""
-    if not all(bool(value.isfinite().all()) for value in release.module.state_dict().values()):
-        raise Diverged(
-            "training diverged: the weights are not finite numbers; the budget is spent, "
-            "lower the learning rate before you spend another"
-        )
-
-
 def _judge(
     release: Release,
     dataset: Dataset,
     run: Run,
     spec: RunSpec,
+    suite: Suite | None,
+    last: int,
     cpu_seconds: float,
     say: Callable[[str], None],
 ) -> tuple[tuple[Metric, ...], Card]:
     """Metrics and then the card, which also states what the metrics cost."""
     metrics = [
-        *evaluate(release, dataset, run, say),
+        *evaluate(release, dataset, run, say, suite=suite, look=(last, last)),
         Metric("core_seconds", cpu_seconds, Source.COST),
     ]
     if math.isfinite(run.ledger.epsilon):
@@ -242,26 +275,38 @@ def warn_of_delta(spec: RunSpec, dataset: Dataset, say: Callable[[str], None]) -
 
 
 def _open_ledger(
-    folder: RunFolder, spec: RunSpec, dataset: Dataset, *, resume: bool, test_key: int | None
+    folder: RunFolder,
+    spec: RunSpec,
+    dataset: Dataset,
+    scored: str,
+    *,
+    resume: bool,
+    test_key: int | None,
 ) -> tuple[RunKey, Ledger]:
     """The key and the ledger of a new run, or of one that stopped, bound to data and settings."""
     if resume:
         key = RunKey.read(folder.key)
-        return key, Ledger.open(folder.ledger, subject=_subject(key, spec, dataset))
+        return key, Ledger.open(folder.ledger, subject=_subject(key, spec, dataset, scored))
     key = RunKey.fresh() if test_key is None else RunKey.insecure(test_key)
     key.write(folder.key)
     ledger = Ledger.create(
         folder.ledger,
         spec.budget,
-        subject=_subject(key, spec, dataset),
+        subject=_subject(key, spec, dataset, scored),
         adjacency=spec.adjacency,
     )
     return key, ledger
 
 
-def _subject(key: RunKey, spec: RunSpec, dataset: Dataset) -> dict[str, str]:
+def _scored_by(suite: Suite | None, looks: Looks | None) -> str:
+    """All on which it depends what is paid of a private hold-out; nothing where it is as usual."""
+    chosen = "" if suite is None else f"/suite {json.dumps(asdict(suite), sort_keys=True)}"
+    return chosen if looks is None else f"{chosen}/looks {list(looks.shares)}"
+
+
+def _subject(key: RunKey, spec: RunSpec, dataset: Dataset, scored: str) -> dict[str, str]:
     """Keyed digests: they bind the ledger to its data without saying anything about them."""
-    settings = json.dumps(spec.to_json(), sort_keys=True)
+    settings = json.dumps(spec.to_json(), sort_keys=True) + scored
     contents = dataset.train.fingerprint
     if dataset.train.public is not None:  # a run that goes on must find these unchanged as well
         contents += f"/public {dataset.train.public.fingerprint}"

@@ -152,17 +152,18 @@ def new_run_id(spec: RunSpec) -> str:
     return f"{stamp}-{spec.method}-{dataset_name(spec.dataset)}-{secrets.token_hex(2)}"
 
 
-def open_folder(run_id: str) -> RunFolder:
-    """The folder of a run that exists."""
-    folder = RunFolder(runs_folder() / run_id)
+def open_folder(run_id: str, runs: Path | None = None) -> RunFolder:
+    """The folder of a run that exists, in `runs` or where all runs are."""
+    runs = runs or runs_folder()
+    folder = RunFolder(runs / run_id)
     if not (folder.path / "spec.json").exists():
-        recent = sorted(path.parent.name for path in runs_folder().glob("*/spec.json"))[-3:]
+        recent = sorted(path.parent.name for path in runs.glob("*/spec.json"))[-3:]
         raise CannotResume(f"no run {run_id!r}; the latest are: {', '.join(recent) or 'none'}")
     return folder
 
 
-def make_folder(run_id: str, spec: RunSpec) -> RunFolder:
-    folder = RunFolder(runs_folder() / run_id)
+def make_folder(run_id: str, spec: RunSpec, runs: Path | None = None) -> RunFolder:
+    folder = RunFolder((runs or runs_folder()) / run_id)
     if (folder.path / "spec.json").exists():
         raise BadInput(
             f"there is a run {run_id!r} already; to go on with it: dpray resume {run_id}"

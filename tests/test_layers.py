@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "dpray"
 LAYERS = [
     {"__main__"},
     {"cli"},
+    {"tuning"},
     {"api"},
     {"distributed"},
     {"tracking", "reporting"},

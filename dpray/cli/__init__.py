@@ -32,7 +32,19 @@ class _Parser(argparse.ArgumentParser):
 
 def make_parser() -> argparse.ArgumentParser:
     # Imported here so that `dpray --version` does not load torch.
-    from dpray.cli import card, data, evaluate, methods, models, plan, report, run, sample, submit
+    from dpray.cli import (
+        card,
+        data,
+        evaluate,
+        methods,
+        models,
+        plan,
+        report,
+        run,
+        sample,
+        submit,
+        tune,
+    )
 
     parser = _Parser(
         prog="dpray",
@@ -43,7 +55,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dpray {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (run, submit, plan, methods, data, models, sample, evaluate, card, report):
+    everything = (run, tune, submit, plan, methods, data, models, sample, evaluate, card, report)
+    for module in everything:
         module.add_parser(commands)
     return parser
 

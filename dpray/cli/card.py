@@ -33,11 +33,13 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    checked = verify(Card.read(args.file))
+    card = Card.read(args.file)
+    checked = verify(card)
     if args.json:
         print_json({"verified": True, "epsilon": checked.recomputed, "head": checked.ledger_head})
         return 0
     epsilon = "infinite" if checked.recomputed is None else f"{checked.recomputed:.6f}"
-    print(f"verified: the card's events cost epsilon {epsilon}, as it states")
+    what = "events cost" if card.search is None else "search, from first to last, costs"
+    print(f"verified: the card's {what} epsilon {epsilon}, as it states")
     print(f"ledger head {checked.ledger_head}")
     return 0

@@ -87,7 +87,8 @@ class RayPool:
     `max_bytes` their results in the object store (a quarter of it by default).
 
     `lent_cpus` is for a pool inside a worker that holds so many processors: it lends them to its
-    tasks while it waits, and takes besides only what is free on the cluster.
+    tasks while it waits, and takes besides only what is free on the cluster, and the
+    `spare_bundles` of its placement group, of one processor each.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class RayPool:
         chunks: bool = True,
         wait: bool = False,
         lent_cpus: float = 0,
+        spare_bundles: int = 0,
     ) -> None:
         self.progress = progress
         self.cluster = cluster
@@ -108,6 +110,7 @@ class RayPool:
         self.chunk_limit = _CHUNK_LIMIT if chunks else 1
         self.wait = wait  # for nodes that an autoscaler may add
         self.lent_cpus = lent_cpus
+        self.spare_bundles = spare_bundles
         self.cpu_seconds = 0.0
 
     def map(
@@ -174,7 +177,9 @@ class RayPool:
     ) -> ClusterSlots | LentSlots:
         options = {"max_retries": retries, "retry_exceptions": False, "name": label}
         if self.lent_cpus:
-            return LentSlots(self.lent_cpus, cpus, options=options)
+            return LentSlots(
+                self.lent_cpus, cpus, spare_bundles=self.spare_bundles, options=options
+            )
         return ClusterSlots(cluster, cpus, gpus, wait=self.wait, options=options)
 
     def _result(self, one: Sent, bar: Bar, label: str) -> ChunkResult:

@@ -5,7 +5,8 @@
 `LentSlots`: for a pool inside a Ray Train worker. Such a worker holds its processors also while
 it waits for results, and Ray gives them to nobody else: a task that asked for them would wait for
 ever. So the worker lends them itself. Tasks on its own node ask Ray for nothing and are counted
-here; what the rest of the cluster has to spare is asked for besides.
+here; what the rest of the cluster has to spare is asked for besides. A trial of Ray Tune may also
+hold bundles that were reserved for its tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.placement_group import get_current_placement_group
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 from dpray.distributed.chunks import run_chunk
 from dpray.distributed.cluster import Cluster
@@ -87,12 +92,20 @@ class ClusterSlots:
 class LentSlots:
     """The processors of this worker, lent for as long as it waits, and what is free elsewhere."""
 
-    def __init__(self, lent_cpus: float, cpus: float, *, options: dict[str, Any]) -> None:
+    def __init__(
+        self, lent_cpus: float, cpus: float, *, spare_bundles: int = 0, options: dict[str, Any]
+    ) -> None:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         task = ray.remote(run_chunk)
         self.lent_task = task.options(num_cpus=0, scheduling_strategy=here, **options)
         # Said outright: left out, it could mean the placement group of this worker, which is full.
         self.free_task = task.options(num_cpus=cpus, scheduling_strategy="DEFAULT", **options)
+        # Bundles of one processor each, in the placement group of this worker.
+        group = get_current_placement_group()
+        self.spare_slots = spare_bundles if group is not None and cpus <= 1 else 0
+        if group is not None and self.spare_slots:
+            inside = PlacementGroupSchedulingStrategy(group)
+            self.spare_task = task.options(num_cpus=cpus, scheduling_strategy=inside, **options)
         self.cpus = cpus
         # A task that wants more than there is gets what there is, as in the worker itself.
         self.lent_cpus = min(cpus, lent_cpus)
@@ -100,17 +113,18 @@ class LentSlots:
         self.free_slots = 0
         self.max_bytes = int(_STORE_SHARE * store_beside(lent_cpus)) or None
         self.lent: dict[ray.ObjectRef, Sent] = {}  # those that have not ended
+        self.spare: dict[ray.ObjectRef, Sent] = {}
         self.free: dict[ray.ObjectRef, Sent] = {}
         self.longest = 0.0
         self.looked = self.freed = -_LOOK_FOR_FREE
 
     @property
     def count(self) -> int:
-        return self.lent_slots + self.free_slots
+        return self.lent_slots + self.spare_slots + self.free_slots
 
     def refresh(self, sent: Iterable[Sent]) -> None:
         """Notes what ended, counts what is free, and takes back what waits in vain."""
-        under_way = [*self.lent, *self.free]
+        under_way = [*self.lent, *self.spare, *self.free]
         if under_way:
             self._note(ray.wait(under_way, num_returns=len(under_way), timeout=0)[0])
         if time.monotonic() - self.looked > _LOOK_FOR_FREE:
@@ -127,18 +141,25 @@ class LentSlots:
                 self._take_back(one)
 
     def has_room(self) -> bool:
-        return len(self.lent) < self.lent_slots or len(self.free) < self.free_slots
+        return (
+            len(self.lent) < self.lent_slots
+            or len(self.spare) < self.spare_slots
+            or len(self.free) < self.free_slots
+        )
 
     def send(self, one: Sent) -> None:
         if len(self.lent) < self.lent_slots:
             self._lend(one)
+        elif len(self.spare) < self.spare_slots:
+            one.reference = self.spare_task.remote(one.fn, one.jobs, one.shared, self.cpus)
+            self.spare[one.reference] = one
         else:
             one.reference = self.free_task.remote(one.fn, one.jobs, one.shared, self.cpus)
             self.free[one.reference] = one
 
     def wait(self, head: Sent) -> bool:
         """Whether the result of `head` is there. Also back when another task made room."""
-        others = [ref for ref in (*self.lent, *self.free) if ref != head.reference]
+        others = [ref for ref in (*self.lent, *self.spare, *self.free) if ref != head.reference]
         ended, _ = ray.wait([head.reference, *others], num_returns=1, timeout=_LOOK_FOR_FREE)
         self._note(ended)
         return head.reference in ended
@@ -153,7 +174,8 @@ class LentSlots:
         for reference in ended:
             if reference in self.free:
                 self.freed = now
-            one = self.lent.pop(reference, None) or self.free.pop(reference, None)
+            held = next((h for h in (self.lent, self.spare, self.free) if reference in h), {})
+            one = held.pop(reference, None)
             if one is not None:
                 self.longest = max(self.longest, now - one.since)
 

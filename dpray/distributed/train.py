@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,8 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from dpray import errors
 from dpray.distributed.cluster import Cluster, connect, threads_per_worker
+from dpray.distributed.environment import environment_for_workers
+from dpray.distributed.fit import in_a_thread
 from dpray.distributed.pool import RayPool
 from dpray.distributed.watch import FileProgress, watch
 from dpray.errors import BadInput, ClusterFailed, DprayError
@@ -38,9 +39,6 @@ _RETRIES = 3
 # Ranks wait while the first one alone fits a generator to a release, or evaluates. A worker that
 # died is noticed by Ray, whatever this says.
 _PATIENCE = 24 * 3600
-# What a worker needs to find the same data and the same run folder as the driver.
-_FOLDERS = ("DPRAY_HOME", "DPRAY_CACHE", "DPRAY_DATA")
-_SETTINGS = ("DPRAY_CHECKPOINT_SECONDS",)
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def train(
         "spec": spec.to_json(),
         "run_id": run_id,
         "cpus": cpus,
-        "environment": _environment(),
+        "environment": environment_for_workers(),
         "test_key": test_key,
     }
     trainer = TorchTrainer(
@@ -105,7 +103,7 @@ def train(
     )
     try:
         with watch(folder, progress, say):
-            _fit(trainer)
+            in_a_thread(trainer.fit)
     except ray.train.TrainingFailedError as error:
         _raise_own(folder)
         raise ClusterFailed(
@@ -122,32 +120,6 @@ def train(
     return read_result(folder)
 
 
-def _fit(trainer: TorchTrainer) -> None:
-    """`trainer.fit()`, but Ctrl-C is a KeyboardInterrupt at once, and takes the workers along.
-
-    In the main thread Ray Train would put a handler of its own in place, which waits for the
-    workers, for minutes where they are busy, and then ends the process without a word.
-    """
-    failures: list[BaseException] = []
-
-    def fit() -> None:
-        try:
-            trainer.fit()
-        except BaseException as failure:
-            failures.append(failure)
-
-    thread = threading.Thread(target=fit, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.2)
-    except KeyboardInterrupt:
-        ray.shutdown()  # the workers end with their driver; what they kept lies in the run's folder
-        raise
-    if failures:
-        raise failures[0]
-
-
 def _share(cluster: Cluster, where: Where) -> tuple[float, float]:
     """Processors and GPUs of one worker: what it was given, or an even share of what there is."""
     total = cluster.resources()
@@ -160,11 +132,6 @@ def _share(cluster: Cluster, where: Where) -> tuple[float, float]:
         workers=where.workers, cpus_per_worker=cpus, gpus_per_worker=gpus, wait=where.wait
     )
     return cpus, gpus
-
-
-def _environment() -> dict[str, str]:
-    folders = {k: os.path.abspath(os.environ[k]) for k in _FOLDERS if k in os.environ}
-    return folders | {k: os.environ[k] for k in _SETTINGS if k in os.environ}
 
 
 def _work(config: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from dpray.contract import Classifier, Release, Synthesizer
 from dpray.data.records import Dataset, TrainingData
 from dpray.errors import BadInput, unknown
 from dpray.evaluation.downstream import CLASSIFIERS, LOGISTIC, Score, downstream
-from dpray.evaluation.fidelity import fidelity
+from dpray.evaluation.fidelity import Fidelity, fidelity
 from dpray.evaluation.judge import Reference
 from dpray.evaluation.metrics import Metric, Source
 from dpray.evaluation.synthetic import Synthetic
@@ -42,6 +42,8 @@ class Suite:
     inception: bool
     headline: str = HEADLINE
     epochs: Mapping[str, int] = field(default_factory=dict)  # by classifier; else its own number
+    num_images: int | None = None  # drawn from a generator; None: about as many as records
+    fidelity: bool = True  # whether images are held against real ones, which needs a judge
 
 
 _YARDSTICKS = (LOGISTIC, "mlp", HEADLINE)
@@ -76,6 +78,27 @@ def find_suite(
         if classifier not in CLASSIFIERS:
             raise unknown("classifier", classifier, CLASSIFIERS)
     return replace(suite, classifiers=chosen, runs=runs or suite.runs)
+
+
+def check_suite(suite: Suite, data: TrainingData) -> None:
+    """Refuses a suite by which images of such data get no score, before anything is charged."""
+    for name in suite.classifiers:
+        if name not in CLASSIFIERS:
+            raise unknown("classifier", name, CLASSIFIERS)
+        if name in ARCHITECTURES:
+            refuse_too_small(name, data.shape)
+    if suite.headline not in suite.classifiers:
+        raise BadInput(
+            f"the score of suite {suite.name} is the accuracy of {suite.headline}, which it does "
+            f"not train; choose from: {', '.join(suite.classifiers) or 'none'}"
+        )
+    if suite.runs < 1:
+        raise BadInput(f"{suite.runs} runs are out of range: it must be at least 1")
+    if suite.num_images is not None and suite.num_images < data.num_classes:
+        raise BadInput(
+            f"{suite.num_images} images are fewer than the {data.num_classes} classes of "
+            f"{data.name}: every class needs one"
+        )
 
 
 def suite_of_run(release: Synthesizer) -> Suite:
@@ -129,15 +152,17 @@ def measure_images(
 ) -> list[Metric]:
     """All of `suite`, of synthetic images: train on them, test on real ones; then fidelity."""
     check_images(images, dataset, suite, reference)
-    looks = fidelity(
-        images.pixels,
-        dataset,
-        reference=reference,
-        inception=suite.inception,
-        inception_weights=inception_weights,
-        say=say,
-    )
-    for note in looks.notes:
+    likeness = Fidelity((), ())
+    if suite.fidelity:
+        likeness = fidelity(
+            images.pixels,
+            dataset,
+            reference=reference,
+            inception=suite.inception,
+            inception_weights=inception_weights,
+            say=say,
+        )
+    for note in likeness.notes:
         say(f"note: {note}")
     scores = downstream(
         images.pixels,
@@ -155,7 +180,7 @@ def measure_images(
     return [
         *accuracies(dict(named), source, suite.headline),
         *convergence(scores, say),
-        *looks.metrics,
+        *likeness.metrics,
     ]
 
 

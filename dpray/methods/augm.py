@@ -9,6 +9,7 @@ images: labels of private records are never read.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -43,6 +44,7 @@ class Augm:
     summary: ClassVar[str] = "public images passed through a privately trained autoencoder"
     paper: ClassVar[str] = "Chen et al. 2018"
     public_data: ClassVar[Literal["classes", "labelling"]] = "labelling"
+    can_be_looked_at: ClassVar[bool] = True
 
     latent: int = 32
     hidden: int = 128
@@ -94,16 +96,20 @@ class Augm:
             "inside the release": f"{len(inputs):,} images of {public_of(data, 'augm').name}, as "
             "they are"
         }
-        self._train(model, average, data, run, paid)
-        average.inputs.copy_((inputs.pixels * 255).round())
-        average.labels.copy_(inputs.labels)
-        return Synthesizer(
-            model="passed-through",
-            arguments=arguments,
-            module=average.eval(),
-            class_names=data.class_names,
-            shape=data.shape,
-        )
+
+        def so_far() -> Synthesizer:
+            average.inputs.copy_((inputs.pixels * 255).round())
+            average.labels.copy_(inputs.labels)
+            return Synthesizer(
+                model="passed-through",
+                arguments=arguments,
+                module=average.eval(),
+                class_names=data.class_names,
+                shape=data.shape,
+            )
+
+        self._train(model, average, so_far, data, run, paid)
+        return so_far()
 
     def _build(self, arguments: dict[str, object], run: Run) -> PassedThrough:
         module = models.build("passed-through", **arguments)
@@ -133,6 +139,7 @@ class Augm:
         self,
         model: PassedThrough,
         average: PassedThrough,
+        so_far: Callable[[], Synthesizer],
         data: TrainingData,
         run: Run,
         paid: PaidQuery[PoissonGradients],
@@ -168,6 +175,7 @@ class Augm:
                 optimizer.step()
                 move_average(average, model, step, self.averaging)
                 bar.advance()
+                run.look(step + 1, steps, so_far)
                 if run.checkpoints.due():
                     tensors = pack(kept, optimizer)
                     run.checkpoints.save(_STAGE, Checkpoint(step + 1, tensors, run.ledger.head))

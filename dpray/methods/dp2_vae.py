@@ -54,6 +54,8 @@ class DP2Vae:
         "paper": {"network": "conv", "hidden": 512, "pretrain_lr": 1e-3, "lr": 1e-3},
     }
     gpu_preset: ClassVar[str] = "paper"
+    can_be_looked_at: ClassVar[bool] = True
+    fans_out: ClassVar[bool] = True
 
     encoders: int = 2500  # K: the number of subsets
     network: Literal["mlp", "conv"] = "mlp"
@@ -146,14 +148,15 @@ class DP2Vae:
         )
         # Fresh, but from the public weights that all decoders of stage 1 started from.
         decoder, average = (recipe.build(run.seed).decoder.to(run.device) for _ in range(2))
-        self._train(decoder, average, data, subsets, recipe, run, paid)
-        return Synthesizer(
+        release = Synthesizer(
             model=recipe.decoder,
             arguments=recipe.decoder_arguments,
             module=average.eval(),
             class_names=data.class_names,
             shape=data.shape,
         )
+        self._train(decoder, release, data, subsets, recipe, run, paid)
+        return release
 
     def _recipe(self, data: TrainingData) -> Recipe:
         small = max(data.shape[1:]) <= 32
@@ -178,14 +181,14 @@ class DP2Vae:
     def _train(
         self,
         decoder: nn.Module,
-        average: nn.Module,
+        release: Synthesizer,
         data: TrainingData,
         subsets: Subsets,
         recipe: Recipe,
         run: Run,
         paid: PaidQuery[SubsetSums],
     ) -> None:
-        query = paid.query
+        query, average = paid.query, release.module
         optimizer = torch.optim.Adam(decoder.parameters(), lr=self.lr)
         modules = {"decoder": decoder, "average": average}
         checkpoint = run.checkpoints.latest("train", ledger_heads=run.ledger.heads)
@@ -237,6 +240,7 @@ class DP2Vae:
                 optimizer.step()
                 move_average(average, decoder, step, self.averaging)
                 bar.advance()
+                run.look(step + 1, query.steps, lambda: release)
                 # Every rank keeps its own encoders beside the one checkpoint.
                 if run.world.from_first(run.checkpoints.due):
                     state.keep(step + 1)

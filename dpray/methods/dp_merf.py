@@ -36,6 +36,7 @@ class DPMerf:
     private: ClassVar[bool] = True
     summary: ClassVar[str] = "generator fitted to a noisy mean embedding of each class"
     paper: ClassVar[str] = "Harder, Adamczewski and Park 2021"
+    can_be_looked_at: ClassVar[bool] = True
 
     generator: Literal["conv", "mlp"] = "conv"
     frequencies: int = 2500  # two features each
@@ -84,15 +85,17 @@ class DPMerf:
         torch.manual_seed(run.seed)
         module = models.build(name, **arguments).to(run.device)
         kept = run.checkpoints.latest("generator", ledger_heads=run.ledger.heads)
-        if run.world.is_first:
-            self._match(module, embed, target, run, kept)
-        return Synthesizer(
+        release = Synthesizer(
             model=name,
             arguments=arguments,
-            module=_from_first(module, run),
+            module=module,
             class_names=data.class_names,
             shape=data.shape,
         )
+        if run.world.is_first:
+            self._match(release, embed, target, run, kept)
+        _take_from_first(module, run)
+        return release
 
     def _embedding(self, data: TrainingData, run: Run) -> Embedding:
         size = math.prod(data.shape)
@@ -102,13 +105,14 @@ class DPMerf:
 
     def _match(
         self,
-        module: nn.Module,
+        release: Synthesizer,
         embed: Embedding,
         target: Tensor,
         run: Run,
         kept: Checkpoint | None,
     ) -> None:
         """Moves the generator's mean embedding of every class to the released one."""
+        module = release.module
         optimizer = torch.optim.Adam(module.parameters(), lr=self.lr)
         labels = torch.arange(len(target)).repeat_interleave(self.images_per_class)
         first = 0
@@ -127,6 +131,7 @@ class DPMerf:
                 loss.backward()
                 optimizer.step()
                 bar.advance()
+                run.look(step + 1, self.steps, lambda: release)
                 if run.checkpoints.due():
                     tensors = pack({"generator": module}, optimizer)
                     checkpoint = Checkpoint(step + 1, tensors, run.ledger.head)
@@ -187,9 +192,9 @@ def _cosine(step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-def _from_first(module: nn.Module, run: Run) -> nn.Module:
+def _take_from_first(module: nn.Module, run: Run) -> None:
     """Rank 0's weights on every rank: what is fitted to a release needs no second worker."""
     module.load_state_dict(
         {name: run.world.share(value) for name, value in module.state_dict().items()}
     )
-    return module.eval()
+    module.eval()

@@ -80,6 +80,7 @@ class DPSgd:
     private: ClassVar[bool] = True
     summary: ClassVar[str] = "classifier trained on noisy clipped gradients"
     paper: ClassVar[str] = "Abadi et al. 2016; Tramer and Boneh 2021"
+    can_be_looked_at: ClassVar[bool] = True
 
     model: Head = "linear"
     features: Features = "scatter"
@@ -169,6 +170,13 @@ class DPSgd:
         follows = _DEFAULTS[self.model].lr(plan.batch_size, plan.clip_norm, query.noise_multiplier)
         optimizer = self._optimizer(head, _first(plan.lr, follows))
         kept: dict[str, nn.Module] = {"head": head, "average": average.head}
+        release = Classifier(
+            model="image-classifier",
+            arguments=arguments,
+            module=average,
+            class_names=data.class_names,
+            shape=data.shape,
+        )
         first = _restore(run, kept, optimizer)
         with run.progress("dp-sgd", query.steps) as bar:
             bar.advance(first)
@@ -187,6 +195,7 @@ class DPSgd:
                 optimizer.step()
                 move_average(average.head, head, step, plan.averaging)
                 bar.advance()
+                run.look(step + 1, query.steps, lambda: release)
                 if run.checkpoints.due():
                     tensors = pack(kept, optimizer)
                     run.checkpoints.save("train", Checkpoint(step + 1, tensors, run.ledger.head))
@@ -194,13 +203,7 @@ class DPSgd:
         run.checkpoints.save(
             "train", Checkpoint(query.steps, pack(kept, optimizer), run.ledger.head)
         )
-        return Classifier(
-            model="image-classifier",
-            arguments=arguments,
-            module=average,
-            class_names=data.class_names,
-            shape=data.shape,
-        )
+        return release
 
     def _optimizer(self, head: nn.Module, lr: float) -> torch.optim.Optimizer:
         if self.optimizer == "adam":

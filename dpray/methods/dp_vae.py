@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpray import models
 from dpray.averages import move_average
@@ -91,11 +91,19 @@ class DPVae:
         if statistics is not None:
             assert isinstance(decoder, ClassDecoder)
             self._set_statistics(average.encoder, decoder, data, run, statistics)
-        name = "conditional" if statistics is None else "class"
+        return self._release(decoder.eval(), data)
+
+    @property
+    def can_be_looked_at(self) -> bool:
+        """Statistics are of the encoder at its end: until then there is nothing to draw from."""
+        return self.class_model == "conditional"
+
+    def _release(self, decoder: nn.Module, data: TrainingData) -> Synthesizer:
+        name = "conditional" if self.class_model == "conditional" else "class"
         return Synthesizer(
             model=f"{name}-decoder",
             arguments=self._arguments(data),
-            module=decoder.eval(),
+            module=decoder,
             class_names=data.class_names,
             shape=data.shape,
         )
@@ -198,6 +206,7 @@ class DPVae:
                 optimizer.step()
                 move_average(average, model, step, self.averaging)
                 bar.advance()
+                run.look(step + 1, paid.query.steps, lambda: self._release(average.decoder, data))
                 if run.checkpoints.due():
                     tensors = pack(kept, optimizer)
                     run.checkpoints.save("train", Checkpoint(step + 1, tensors, run.ledger.head))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpray import models
 from dpray.contract import Run, Synthesizer, public_of, refuse_one_class
@@ -43,6 +43,7 @@ class Dpmi:
     summary: ClassVar[str] = "a private learner over latents of a public GAN or autoencoder"
     paper: ClassVar[str] = "csc2412_project; Chen et al. 2022 (model inversion)"
     public_data: ClassVar[Literal["classes", "labelling"]] = "classes"
+    fans_out: ClassVar[bool] = True
 
     combo: Combo = "ae-grad-vae"  # public model, extraction, private learner
     # single: one learner that knows no labels, its images sorted by a public classifier;
@@ -195,20 +196,28 @@ class Dpmi:
         extractor = latent_extractor(model.module, extraction)
         latents = private_features(data, extractor, kind, run, fan_out=True, label="inversion")
         units = scale.to_unit(latents.float())
-        for place, (part, own_paid) in enumerate(zip(parts, paid, strict=True)):
-            own = self._units(units, data, place)
-            history = released.histories[place] if self.snapshots else LatentHistory(0, {})
-            trained = learner.fit(released.learners[place], history, own, part, own_paid)  # type: ignore[arg-type]
-            released.learners[place].load_state_dict(trained.state_dict())
         released.mean.copy_(scale.mean)
         released.matrix.copy_(scale.back)
-        return Synthesizer(
+        release = Synthesizer(
             model=_MODEL,
             arguments=arguments,
-            module=released.eval(),
+            module=released,
             class_names=data.class_names,
             shape=data.shape,
         )
+        for place, (part, own_paid) in enumerate(zip(parts, paid, strict=True)):
+            own = self._units(units, data, place)
+            history = released.histories[place] if self.snapshots else LatentHistory(0, {})
+            watched = _Watched(history, release, part)  # type: ignore[arg-type]
+            trained = learner.fit(released.learners[place], watched, own, part, own_paid)  # type: ignore[arg-type]
+            released.learners[place].load_state_dict(trained.state_dict())
+        released.eval()
+        return release
+
+    @property
+    def can_be_looked_at(self) -> bool:
+        """Learners of a class each come one after the other: half of them make no score."""
+        return self.classes != "per-class"
 
     def _declared(self, public: PublicData) -> dict[str, str]:
         """What a card says is inside the release without any noise."""
@@ -281,3 +290,24 @@ class Dpmi:
             clip_norm=self.clip_norm,
         )
         return run.at_noise(query)
+
+
+class _Watched(LatentHistory):
+    """The history of the one learner, which hears of every step: so does who looks at the run."""
+
+    def __init__(self, history: LatentHistory, release: Synthesizer, run: Run) -> None:
+        nn.Module.__init__(self)
+        self.decoders = history.decoders  # its own: what is filled here is filled there
+        self.register_buffer("steps", history.steps)
+        self.release, self.run = release, run
+
+    def take(self, done: int, of: int, decoder: nn.Module) -> None:
+        super().take(done, of, decoder)
+
+        def so_far() -> Synthesizer:
+            released = copy.deepcopy(self.release.module)
+            assert isinstance(released, LatentSynthesizer)
+            released.learners[0].load_state_dict(decoder.state_dict())
+            return replace(self.release, module=released)
+
+        self.run.look(done, of, so_far)

@@ -67,6 +67,7 @@ class Psg:
         },
     }
     gpu_preset: ClassVar[str] = "paper"
+    can_be_looked_at: ClassVar[bool] = True
 
     spc: int = 10  # images a class
     # Not vgg11: it normalises maps of 2x2, whose gradients are too rough to be clipped one by one.
@@ -205,21 +206,25 @@ class Psg:
         steps = matching.schedule.steps
         after = [math.ceil(steps * (k + 1) / num_snapshots) for k in range(num_snapshots)]
 
+        def so_far() -> Synthesizer:
+            released.images.copy_(images.all())
+            return Synthesizer(
+                model="image-set",
+                arguments=arguments,
+                module=released.eval(),
+                class_names=data.class_names,
+                shape=data.shape,
+            )
+
         def snapshot(done: int) -> None:
             for place in (k for k, step in enumerate(after) if step == done):
                 released.history[place].copy_(images.all())
                 released.history_steps[place] = done
+            run.look(done, steps, so_far)
 
         optimizer = images.optimizer(matching.lr_images, self.momentum)
         match(images, optimizer, released, snapshot, matching, data, run, paid)
-        released.images.copy_(images.all())
-        return Synthesizer(
-            model="image-set",
-            arguments=arguments,
-            module=released.eval(),
-            class_names=data.class_names,
-            shape=data.shape,
-        )
+        return so_far()
 
     def _images(self, labels: Tensor, data: TrainingData, run: Run) -> LearntImages:
         rng = run.generator("images")

@@ -2,7 +2,8 @@
 
 Written as JSON (to be recomputed) and as one page of text (to be read). The JSON holds the
 whole ledger, so `verify` needs nothing but the file: it computes epsilon and the ledger head
-again from the events and compares.
+again from the events and compares. The card of a release that a paid search chose also holds
+what that search was charged with, and its epsilon is that of the whole search.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ import dp_accounting as dp
 
 from dpray import __version__
 from dpray.errors import BadInput, LedgerDamaged
-from dpray.privacy.accounting import LARGEST_SENSIBLE_EPSILON, prv_epsilon
+from dpray.privacy.accounting import LARGEST_SENSIBLE_EPSILON, Adjacency, prv_epsilon
 from dpray.privacy.events import describe
 from dpray.privacy.ledger import Ledger, ledger_from_json
 from dpray.privacy.parts import CONDITION, classes_of
+from dpray.privacy.searched import Searched
 from dpray.storage import write_whole
 
 _TOLERANCE = 1e-6
@@ -59,6 +61,7 @@ class Card:
     reasons_against: tuple[str, ...]
     assumptions: tuple[str, ...] = ASSUMPTIONS
     ledger: Mapping[str, Any] = field(default_factory=dict)
+    search: Mapping[str, Any] | None = None  # `Searched`, where a paid search chose the run
     dpray_version: str = __version__
 
     def to_json(self) -> dict[str, Any]:
@@ -88,6 +91,12 @@ class Card:
     def text(self) -> str:
         """One page for a person."""
         epsilon = "infinite: NO PRIVACY" if self.epsilon is None else f"{self.epsilon:.6g}"
+        heading = (
+            "Epsilon by accountant (each an upper bound; the least of the first three counts)"
+            if self.search is None
+            else "Epsilon of the whole search by bound (each an upper bound; the least counts)"
+        )
+        ledger = ledger_from_json(dict(self.ledger))
         lines = [
             f"Privacy card of {self.run_id}",
             "",
@@ -106,7 +115,8 @@ class Card:
             f"  steps              {_shown(self.steps)}",
             f"  sample rate        {_shown(self.sample_rate)}",
             "",
-            "Epsilon by accountant (each an upper bound; the least of the first three counts)",
+            *self._of_the_search(ledger),
+            heading,
             *(
                 f"  {name:<18} {_shown(value)}"
                 for name, value in self.epsilon_by_accountant.items()
@@ -116,7 +126,7 @@ class Card:
             "Where the budget went",
             *(
                 f"  {entry.name} on {entry.part}: {describe(entry.event)}"
-                for entry in ledger_from_json(dict(self.ledger)).entries
+                for entry in ledger.entries
             ),
             f"  ledger head        {self.ledger['head']}",
             "",
@@ -127,6 +137,17 @@ class Card:
             *(f"  - {text}" for text in self.assumptions),
         ]
         return "\n".join(lines) + "\n"
+
+    def _of_the_search(self, ledger: Ledger) -> list[str]:
+        if self.search is None:
+            return []
+        rows = [
+            *Searched.from_json(self.search).lines(),
+            ("epsilon of one", f"{_shown(_finite(ledger.epsilon))}: this run and its score alone"),
+            ("epsilon of all", f"{_shown(self.epsilon)}: what this card states"),
+        ]
+        lines = [f"  {name:<18} {value}" for name, value in rows]
+        return ["The search that chose it", *lines, ""]
 
 
 def _shown(value: float | None) -> str:
@@ -147,15 +168,7 @@ def make_card(
 ) -> Card:
     """The card of a finished run. What speaks against releasing it is said, not judged away."""
     cost = ledger.cost()
-    infinite = math.isinf(cost.epsilon)
-    against = []
-    if infinite:
-        against.append("no noise was added: epsilon is infinite")
-    elif cost.epsilon > LARGEST_SENSIBLE_EPSILON:
-        against.append(
-            f"epsilon {cost.epsilon:.4g} is above {LARGEST_SENSIBLE_EPSILON:g}: in effect this "
-            "protects nobody"
-        )
+    against = _too_large(_finite(cost.epsilon))
     if ledger.budget.delta > 1 / num_records:
         against.append(
             f"delta {ledger.budget.delta:g} is above 1/N for {num_records} records: it allows "
@@ -185,6 +198,50 @@ def make_card(
         assumptions=(*_conditions(ledger), *ASSUMPTIONS),
         ledger=ledger.to_json(),
     )
+
+
+def card_of_search(
+    card: Card, *, run_id: str, covers: str, searched: Searched | None, reason: str | None
+) -> Card:
+    """The card under which a run leaves the search that chose it; `card` is the run's own.
+
+    `searched` is what a paid search was charged with. None stands for a search that read no private
+    record, and for one that nobody paid for, of which `reason` says that it must not leave.
+
+    Guarantee: epsilon is that of the whole search, for a run that is covered by one of its trials,
+    and any other run is refused. The id of the run gives way to `run_id`: nothing else on a card
+    depends on which trial it was, or on how many there were.
+    """
+    against = list(card.reasons_against)
+    card = replace(card, run_id=run_id, covers=covers)
+    if searched is not None:
+        searched.check_ledger(ledger_from_json(dict(card.ledger)))
+        adjacency = Adjacency(card.adjacency)
+        bounds = searched.bounds(card.delta, adjacency)
+        epsilon = _finite(searched.epsilon(card.delta, adjacency))
+        own = _too_large(card.epsilon)
+        against = [*_too_large(epsilon), *(text for text in against if text not in own)]
+        card = replace(
+            card,
+            epsilon=epsilon,
+            epsilon_by_accountant={name: _finite(value) for name, value in bounds.items()},
+            search=searched.to_json(),
+            assumptions=tuple(dict.fromkeys((searched.condition, *card.assumptions))),
+        )
+    if reason is not None and reason not in against:
+        against.append(reason)
+    fit = card.fit_for_release and not against
+    return replace(card, fit_for_release=fit, reasons_against=tuple(against))
+
+
+def _too_large(epsilon: float | None) -> list[str]:
+    """What an epsilon alone says against a release."""
+    if epsilon is None:
+        return ["no noise was added: epsilon is infinite"]
+    if epsilon <= LARGEST_SENSIBLE_EPSILON:
+        return []
+    limit = f"{LARGEST_SENSIBLE_EPSILON:g}"
+    return [f"epsilon {epsilon:.4g} is above {limit}: in effect this protects nobody"]
 
 
 def _cuts(ledger: Ledger) -> list[tuple[int, ...]]:
@@ -224,6 +281,15 @@ def _cross_check(ledger: Ledger) -> float | None:
     return None
 
 
+def epsilon_at(card: Card, delta: float) -> float:
+    """Epsilon of what a card covers at another delta than its own."""
+    ledger = ledger_from_json(dict(card.ledger))
+    if card.search is not None:
+        return Searched.from_json(card.search).epsilon(delta, ledger.adjacency)
+    budget = replace(ledger.budget, delta=delta)
+    return Ledger(budget, ledger.adjacency, ledger.entries).epsilon
+
+
 @dataclass(frozen=True)
 class Verification:
     stated: float | None
@@ -240,7 +306,16 @@ def verify(card: Card) -> Verification:
         )
     if ledger.budget.delta != card.delta or ledger.adjacency.value != card.adjacency:
         raise LedgerDamaged("the card states another delta or adjacency than its ledger")
-    recomputed = _finite(ledger.epsilon)
+    if card.search is None:
+        what, bounds = "events cost", ledger.cost().by_accountant()
+    else:
+        searched = Searched.from_json(card.search)
+        searched.check_ledger(ledger)
+        if searched.condition not in card.assumptions:
+            raise LedgerDamaged("the card leaves out what the epsilon of its search rests on")
+        what, bounds = "search costs", searched.bounds(card.delta, ledger.adjacency)
+    known = [value for value in bounds.values() if value is not None]
+    recomputed = _finite(min(known, default=math.inf))
     off = (card.epsilon is None) != (recomputed is None) or (
         card.epsilon is not None
         and recomputed is not None
@@ -248,13 +323,13 @@ def verify(card: Card) -> Verification:
     )
     if off:
         raise LedgerDamaged(
-            f"the card states epsilon {_shown(card.epsilon)}, its events cost {_shown(recomputed)}"
+            f"the card states epsilon {_shown(card.epsilon)}, its {what} {_shown(recomputed)}"
         )
-    _check_headline(card, ledger)
+    _check_headline(card, ledger, bounds)
     return Verification(card.epsilon, recomputed, ledger.head)
 
 
-def _check_headline(card: Card, ledger: Ledger) -> None:
+def _check_headline(card: Card, ledger: Ledger, bounds: Mapping[str, float | None]) -> None:
     """The other numbers on the card must be those of the ledger, and its verdict must follow."""
     entries = ledger.to_json()["entries"]
     stated = {
@@ -268,7 +343,7 @@ def _check_headline(card: Card, ledger: Ledger) -> None:
             raise LedgerDamaged(
                 f"the card states a {name} of {value}, which its ledger does not hold"
             )
-    for name, value in ledger.cost().by_accountant().items():
+    for name, value in bounds.items():
         if _shown(_finite(value)) != _shown(card.epsilon_by_accountant.get(name)):
             raise LedgerDamaged(f"the card states another epsilon by {name} than its events cost")
     if any(condition not in card.assumptions for condition in _conditions(ledger)):

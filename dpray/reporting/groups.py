@@ -11,7 +11,7 @@ from functools import cached_property
 from dpray.errors import LedgerDamaged
 from dpray.evaluation.recorded import RecordedRun
 from dpray.privacy.accounting import cost_of
-from dpray.privacy.card import Card, verify
+from dpray.privacy.card import Card, epsilon_at, verify
 from dpray.privacy.ledger import Ledger, ledger_from_json
 
 # The accuracy a row is sorted and drawn by, where a synthesizer has one for each classifier.
@@ -56,6 +56,8 @@ class Group:
     @cached_property
     def epsilon_of_all(self) -> float:
         """What it costs to release every run of the group, all of them on the same records."""
+        if any(run.card.search is not None for run in self.runs):
+            return self._epsilon_of_searches()
         ledgers = [ledger_from_json(dict(run.card.ledger)) for run in self.runs]
         entries = [entry for ledger in ledgers for entry in ledger.entries]
         if len({entry.part for entry in entries}) > 1:
@@ -63,6 +65,11 @@ class Group:
         # Coarse: a tenth of the time for each row, and an upper bound all the same.
         events = [entry.event for entry in entries]
         return cost_of(events, self.card.delta, ledgers[0].adjacency, coarse=True).epsilon
+
+    def _epsilon_of_searches(self) -> float:
+        """Searches have no event to compose: their epsilons add up, each at its share of delta."""
+        cards = [run.card for run in self.runs]
+        return sum(epsilon_at(card, card.delta / len(cards)) for card in cards)
 
     @cached_property
     def reasons_against(self) -> tuple[str, ...]:

@@ -165,7 +165,8 @@ def _draw_entries(axis, card: Card, ledger: Ledger) -> None:  # type: ignore[no-
     axis.set_yticks(range(len(entries)), names, fontsize=7)
     axis.set_ylim(max(len(entries), 3) - 0.5, -0.9)  # the first charge on top
     axis.axvline(total, color=_INK, linewidth=1, linestyle=":")
-    axis.text(total, -0.6, f"together: {total:.3g} ", ha="right", fontsize=8, color=_INK)
+    what = "together" if card.search is None else "with the search that chose it"
+    axis.text(total, -0.6, f"{what}: {total:.3g} ", ha="right", fontsize=8, color=_INK)
     axis.set_xlim(0, total * 1.15 or 1.0)
     left_out = len(ledger.entries) - len(entries)
     more = f" ({left_out} more not drawn)" if left_out else ""

@@ -17,7 +17,7 @@ from dpray.data.records import TrainingData
 from dpray.errors import BadInput
 from dpray.privacy.accounting import Adjacency, Budget, cost_of
 from dpray.privacy.planning import calibrate
-from dpray.privacy.queries import GaussianSum, PoissonGradients
+from dpray.privacy.queries import GaussianSum, PoissonGradients, Together
 from dpray.search.space import NOISE, Space, takes_a_noise_multiplier
 
 # What a trial may take whose noise was drawn, unless the search says otherwise. A handful of
@@ -158,9 +158,23 @@ def training_event(
     return _calibrated(_batches(method, facts), budget, adjacency)
 
 
-def score_event(budget: Budget, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> dp.DpEvent:
-    """What a trial's score is charged with: hold-out records spend all of the budget on it."""
-    return calibrate(_sum, budget, adjacency=adjacency).event
+def score_event(
+    budget: Budget, adjacency: Adjacency = Adjacency.ADD_REMOVE, looks: int = 1
+) -> dp.DpEvent:
+    """What a trial's score is charged with: hold-out records spend all of the budget on it.
+
+    With several `looks` at a trial on its way, its end among them, each is charged by itself.
+
+    Guarantee: this is what all of them are charged with together, at the noise of the run, and a
+    trial that is stopped before its end is charged with less.
+    """
+    if looks < 1:
+        raise BadInput(f"{looks} looks at a trial are out of range: its end is one")
+    if looks == 1:
+        return calibrate(_sum, budget, adjacency=adjacency).event
+    # As the ledger adds them up, one after the other: to the last bit it is the same noise.
+    found = calibrate(lambda noise: Together((_sum(noise),) * looks), budget, adjacency=adjacency)
+    return dp.SelfComposedDpEvent(found.queries[0].event, looks)
 
 
 def _sum(noise_multiplier: float) -> GaussianSum:

@@ -17,8 +17,8 @@ import dp_accounting as dp
 
 from dpray import methods
 from dpray.errors import BadInput
-from dpray.privacy.selection import Trial, cost_of_composition, cost_of_selection
-from dpray.privacy.selection_profiles import CurveAccountant, KnownRenyiEvent, renyi_of
+from dpray.privacy.searched import Searched
+from dpray.privacy.selection import Trial
 from dpray.progress import Progress, silent
 from dpray.search.budgets import (
     CannotMeetBudget,
@@ -42,6 +42,7 @@ class SearchCost:
     bound: str | None  # which bound gave epsilon: profile, pld or rdp; None where none was needed
     covers: str  # for the card: what epsilon is the epsilon of
     reason: str | None = None  # why it is not fit for release; None where it is
+    searched: Searched | None = None  # what epsilon was computed from; None where nobody paid
 
     @property
     def releasable(self) -> bool:
@@ -56,6 +57,7 @@ class SearchCost:
             "covers": self.covers,
             "releasable": self.releasable,
             "reason": self.reason,
+            "searched": None if self.searched is None else self.searched.to_json(),
         }
 
 
@@ -66,7 +68,8 @@ def cost_beforehand(
     if search.charge in ("public", "none"):
         return search_cost(search)
     events = possible_events(search, facts, progress)
-    return search_cost(search, events, score_event(search.budget, search.adjacency))
+    looks = 1 if search.scheduler == "none" else search.looks
+    return search_cost(search, events, score_event(search.budget, search.adjacency, looks))
 
 
 def possible_events(
@@ -118,59 +121,48 @@ def search_cost(
         return SearchCost(
             "none", math.inf, search.delta, None, "this run, but not the search", reason
         )
-    trials = _trials(training_event, score_event)
+    searched = _searched(search, _trials(training_event, score_event))
+    epsilon, bound = _least(searched.bounds(search.delta, search.adjacency))
     if search.charge == "compose":
-        epsilon, bound = _composed(trials, search)
-        covers = f"the run and the search of at most {search.trials:,} trials that chose it"
-        return SearchCost("compose", epsilon, search.delta, bound, covers)
-    law = search.trial_law
-    found = cost_of_selection(trials, law, search.delta, cap=search.cap, adjacency=search.adjacency)
-    if not math.isfinite(found.epsilon):
-        raise BadInput(
-            f"a cap of {found.cap} trials cuts a {law.name} number with mean {law.mean:g} short so "
-            f"often that delta {search.delta:g} cannot cover it; {law.default_cap} always does"
-        )
-    covers = (
-        "the run and the search that chose it as the best of a secret number of trials "
-        f"({law.name}, mean {law.mean:g}, at most {found.cap:,})"
-    )
-    return SearchCost("select", found.epsilon, search.delta, _least(found.by_bound()), covers)
-
-
-def _trials(
-    training: dp.DpEvent | Sequence[dp.DpEvent] | None, score: dp.DpEvent | None
-) -> list[Trial]:
-    if training is None or score is None:
-        raise BadInput("the cost of a charged search needs the events of training and score")
-    events = [training] if isinstance(training, dp.DpEvent) else list(training)
-    return [Trial(event, score) for event in events]
-
-
-def _composed(trials: list[Trial], search: SearchSpec) -> tuple[float, str]:
-    """Epsilon of all declared trials, each charged with any of these events.
-
-    Guarantee: a sampler that looks back may choose the event of a trial by what came before. The
-    largest Renyi divergence of any event bounds each trial whatever that was, so it adds up.
-    """
-    if len(trials) == 1:
-        found = cost_of_composition(
-            trials[0], search.trials, search.delta, adjacency=search.adjacency
-        )
-        return found.epsilon, _least(found.by_accountant())
-    epsilons = []
-    for events in zip(*(one.parts(search.adjacency) for one in trials), strict=True):
-        curve = renyi_of(events, search.adjacency)
-        if curve is None:
+        if bound is None:
             raise BadInput(
                 "the trials of this space cost differently and have no Renyi bound to add up: fix "
                 f"{', '.join(keys_that_move_the_cost(search.space, methods.find(search.method)))}"
             )
-        accountant = CurveAccountant()
-        accountant.compose(KnownRenyiEvent(tuple(curve)), search.trials)
-        epsilons.append(accountant.epsilon(search.delta))
-    return max(epsilons), "rdp"
+        covers = f"the run and the search of at most {search.trials:,} trials that chose it"
+        return SearchCost("compose", epsilon, search.delta, bound, covers, searched=searched)
+    law = search.trial_law
+    if not math.isfinite(epsilon):
+        raise BadInput(
+            f"a cap of {searched.cap} trials cuts a {law.name} number with mean {law.mean:g} short "
+            f"so often that delta {search.delta:g} cannot cover it; {law.default_cap} always does"
+        )
+    covers = (
+        "the run and the search that chose it as the best of a secret number of trials "
+        f"({law.name}, mean {law.mean:g}, at most {searched.cap:,})"
+    )
+    return SearchCost("select", epsilon, search.delta, bound, covers, searched=searched)
 
 
-def _least(bounds: dict[str, float | None]) -> str:
+def _searched(search: SearchSpec, trials: tuple[Trial, ...]) -> Searched:
+    if search.charge == "compose":
+        return Searched(charge="compose", trials=trials, num_trials=search.trials)
+    law = search.trial_law
+    cap = law.default_cap if search.cap is None else search.cap
+    return Searched(charge="select", trials=trials, law=law, cap=cap)
+
+
+def _trials(
+    training: dp.DpEvent | Sequence[dp.DpEvent] | None, score: dp.DpEvent | None
+) -> tuple[Trial, ...]:
+    if training is None or score is None:
+        raise BadInput("the cost of a charged search needs the events of training and score")
+    events = [training] if isinstance(training, dp.DpEvent) else list(training)
+    return tuple(Trial(event, score) for event in events)
+
+
+def _least(bounds: dict[str, float | None]) -> tuple[float, str | None]:
+    """The least epsilon, and which bound gave it: infinite and None where none is known."""
     known = {name: value for name, value in bounds.items() if value is not None}
-    return min(known, key=lambda name: known[name])
+    best = min(known, key=lambda name: known[name], default=None)
+    return (math.inf, None) if best is None else (known[best], best)

@@ -11,7 +11,7 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,12 @@ class Started:
 class Finished(Started):
     score: float  # `WORST` where the trial failed
     stopped: bool = False  # by the scheduler: it has a score on its way, and no release
+
+
+def best_of(trials: Iterable[Finished]) -> Finished | None:
+    """The best score of those that came to their end, of equals the first; None where none did."""
+    scored = [one for one in trials if one.score > WORST and not one.stopped]
+    return max(scored, key=lambda one: (one.score, -one.number), default=None)
 
 
 class Journal:
@@ -147,8 +153,7 @@ class Journal:
                 "this search is not finished, and with --charge select only a whole one may name "
                 "its best trial: take it up again"
             )
-        scored = [one for one in self.finished() if one.score > WORST and not one.stopped]
-        return max(scored, key=lambda one: (one.score, -one.number), default=None)
+        return best_of(self.finished())
 
     @property
     def _header(self) -> dict[str, Any]:

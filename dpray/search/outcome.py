@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from dpray.execute import Result
 from dpray.search.cost import SearchCost
-from dpray.search.journal import Finished
+from dpray.search.journal import Finished, best_of
 from dpray.search.trials import SearchSpec
+from dpray.spec import RunSpec
 
 
 @dataclass(frozen=True)
@@ -19,3 +20,9 @@ class SearchOutcome:
     cost: SearchCost
     trials: tuple[Finished, ...]  # that ended, by number; empty with `charge` select
     best: Result | None  # under the id of the search; None where no trial has a score
+    final: RunSpec | None = None  # the best settings, as a run on all private records
+
+    @property
+    def best_trial(self) -> Finished | None:
+        """The one with the best score of those that came to an end and may be seen."""
+        return best_of(self.trials)

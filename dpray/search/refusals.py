@@ -13,6 +13,7 @@ from dpray.data.datasets import BUILT_IN, load_whole
 from dpray.data.sources import Say
 from dpray.data.words import PARTS, DatasetWord
 from dpray.errors import BadInput, unknown
+from dpray.evaluation.downstream import CLASSIFIERS
 from dpray.execute import check, load_for
 from dpray.privacy.accounting import Adjacency
 from dpray.search.budgets import DataFacts, keys_that_move_the_cost
@@ -30,6 +31,7 @@ _CHARGES = {
     "compose": "every trial is paid",
     "none": "not fit for release",
 }
+_MOST_LOOKS = 8
 _MOST_COSTS = 256  # combinations of settings whose cost is computed before a search
 
 
@@ -49,6 +51,7 @@ def check_search(search: SearchSpec) -> type[Any]:
     check_settings(search.settings, kind)
     _refuse_contradictions(search)
     _check_words(search, kind)
+    _check_score(search, kind)
     _check_charge(search, kind)
     check(_trial_without_draw(search))
     return kind
@@ -87,7 +90,7 @@ def _trial_without_draw(search: SearchSpec) -> RunSpec:
 
 
 def _check_numbers(search: SearchSpec) -> None:
-    for name in ("trials", "least_steps", "most_steps", "cap"):
+    for name in ("trials", "least_steps", "most_steps", "score_images", "cap"):
         value = getattr(search, name)
         if name == "cap" and value is None:
             continue
@@ -101,6 +104,24 @@ def _check_numbers(search: SearchSpec) -> None:
                 f"--{name} goes with --charge select, where the number of trials is drawn; with "
                 f"--charge {search.charge} it is what --trials says"
             )
+
+
+def _check_score(search: SearchSpec, kind: type[Any]) -> None:
+    if search.score not in CLASSIFIERS:
+        raise unknown("classifier to score with", search.score, CLASSIFIERS)
+    if search.scheduler == "none":
+        return
+    if not isinstance(search.looks, int) or not 2 <= search.looks <= _MOST_LOOKS:
+        raise BadInput(
+            f"{search.looks} looks are out of range: a scheduler needs 2 to {_MOST_LOOKS}, the "
+            "last at the end"
+        )
+    method = kind(**check_settings(search.settings, kind))
+    if not getattr(method, "can_be_looked_at", False):
+        raise BadInput(
+            f"{search.method} has nothing to score before its end: --scheduler "
+            f"{search.scheduler} does not go with it; use --scheduler none"
+        )
 
 
 def _refuse_contradictions(search: SearchSpec) -> None:

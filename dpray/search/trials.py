@@ -61,6 +61,9 @@ class SearchSpec:
     sampler: Sampler = "random"
     scheduler: Scheduler = "none"
     proxy: str | None = None  # with `public` alone: what trials read instead of the dataset
+    score: str = "mlp"  # the classifier by which a trial's synthetic images are scored
+    score_images: int = 20_000  # how many of them, at most
+    looks: int = 4  # with a scheduler: how often a trial is scored on its way, its end included
     least_steps: int = LEAST_STEPS  # of a trial whose noise was drawn: fewer are not tried
     most_steps: int = MOST_STEPS
 
@@ -148,7 +151,23 @@ class SearchSpec:
             public=public,
         )
 
-    def draw_that_fits(self, facts: DataFacts, rng: np.random.Generator) -> Draw:
+    def refuse_misfit(
+        self, drawn: Mapping[str, Any], facts: DataFacts, final_facts: DataFacts | None = None
+    ) -> None:
+        """Raises `CannotMeetBudget` for a draw of which no trial, or no final run, can be made.
+
+        `final_facts` are those of the private records, where trials read others.
+        """
+        self.trial_spec(drawn, facts)
+        if final_facts is not None:
+            self.final_spec(drawn, final_facts)
+
+    def draw_that_fits(
+        self,
+        facts: DataFacts,
+        rng: np.random.Generator,
+        final_facts: DataFacts | None = None,
+    ) -> Draw:
         """Draws until one meets the budget.
 
         Guarantee: a rejection looks at public numbers alone, so what comes out is an independent
@@ -157,7 +176,7 @@ class SearchSpec:
         for _ in range(_MOST_REJECTED):
             drawn = draw(self.space, rng)
             try:
-                self.trial_spec(drawn, facts)
+                self.refuse_misfit(drawn, facts, final_facts)
             except CannotMeetBudget as error:
                 refusal = error
             else:

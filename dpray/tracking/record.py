@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dpray import __version__
+from dpray.data.folders import home
 from dpray.errors import BadInput, NotPrivate
 from dpray.execute import Result, check
-from dpray.runs import runs_folder
 from dpray.spec import RunSpec
 from dpray.tracking.metrics import accuracy, log_metrics, loggable
 from dpray.tracking.reach import clear_failure
@@ -30,16 +30,39 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 RUN_TAG = "dpray.run_id"
-_LONGEST_PARAM = 6000  # MLflow refuses longer ones
+SEARCH_TAG = "dpray.search_id"
+PARENT_TAG = "mlflow.parentRunId"  # MLflow shows a run with this tag below the one it names
+LONGEST_PARAM = 6000  # MLflow refuses longer ones
 
 
-def record(result: Result, *, extra_artifacts: Sequence[Path] = ()) -> str:
-    """Records a result and registers its release. Returns `models:/<name>/<version>`."""
-    # All refusals come first: nothing has left when one of them speaks.
+def record(
+    result: Result, *, extra_artifacts: Sequence[Path] = (), parent: str | None = None
+) -> str:
+    """Records a result and registers its release. Returns `models:/<name>/<version>`.
+
+    `parent` is the MLflow run of the search that chose it, where there was one.
+    """
+    refuse_unfit(result, extra_artifacts)
+    client = connect()
+    with clear_failure(tracking_uri(), "write to"), store_lock():
+        return write_run(client, result, extra_artifacts, parent)
+
+
+def refuse_unfit(result: Result, extra_artifacts: Sequence[Path] = ()) -> None:
+    """All refusals, to come first: nothing has left when one of them speaks."""
     refuse_other_types(result.release)
     loggable(result.metrics)
     for path in (*extra_artifacts, *_pictures(result)):
-        _refuse_private(path, result)
+        refuse_private(path, result)
+
+
+def write_run(
+    client: MlflowClient,
+    result: Result,
+    extra_artifacts: Sequence[Path] = (),
+    parent: str | None = None,
+) -> str:
+    """As `record`, for a caller that holds the lock of the store and has heard the refusals."""
     name = model_name(result.spec.dataset, result.spec.method)
     tags = version_tags(
         result.release,
@@ -47,31 +70,40 @@ def record(result: Result, *, extra_artifacts: Sequence[Path] = ()) -> str:
         dataset=result.spec.dataset,
         accuracy=accuracy(result.metrics),
     )
-    client = connect()
-    with clear_failure(tracking_uri(), "write to"), store_lock():
-        run = _open_run(client, result)
-        number = _version_of(client, name, run.info.run_id)
-        if number is None or run.info.status != "FINISHED":
-            with _marked_if_broken(client, run.info.run_id):
-                _log(client, run.info.run_id, result, extra_artifacts)
-                number = number or register(
-                    result.release,
-                    client=client,
-                    mlflow_run=run.info.run_id,
-                    name=name,
-                    tags=tags,
-                )
+    run = _open_run(client, result, parent)
+    number = _version_of(client, name, run.info.run_id)
+    if number is None or run.info.status != "FINISHED":
+        with marked_if_broken(client, run.info.run_id):
+            _log(client, run.info.run_id, result, extra_artifacts)
+            number = number or register(
+                result.release,
+                client=client,
+                mlflow_run=run.info.run_id,
+                name=name,
+                tags=tags,
+            )
     return f"models:/{name}/{number}"
 
 
-def _open_run(client: MlflowClient, result: Result) -> Any:
+def _open_run(client: MlflowClient, result: Result, parent: str | None) -> Any:
     """The MLflow run of this result: the one that is there, or a new one."""
     experiment = experiment_id(client)
     found = client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{result.run_id}'", max_results=1)
+    below = {} if parent is None else _tags_below(client, parent)
     if found:
+        for name, value in below.items():
+            if found[0].data.tags.get(name) != value:
+                client.set_tag(found[0].info.run_id, name, value)
         return found[0]
-    tags = {RUN_TAG: result.run_id, "dpray.version": __version__}
+    tags = {RUN_TAG: result.run_id, "dpray.version": __version__, **below}
     return client.create_run(experiment, run_name=result.run_id, tags=tags)
+
+
+def _tags_below(client: MlflowClient, parent: str) -> dict[str, str]:
+    search_id = client.get_run(parent).data.tags.get(SEARCH_TAG)
+    if search_id is None:
+        raise BadInput(f"the MLflow run {parent} is not that of a search: its parent must be one")
+    return {PARENT_TAG: parent, SEARCH_TAG: search_id}
 
 
 def _version_of(client: MlflowClient, name: str, mlflow_run: str) -> int | None:
@@ -80,7 +112,7 @@ def _version_of(client: MlflowClient, name: str, mlflow_run: str) -> int | None:
 
 
 @contextmanager
-def _marked_if_broken(client: MlflowClient, mlflow_run: str) -> Iterator[None]:
+def marked_if_broken(client: MlflowClient, mlflow_run: str) -> Iterator[None]:
     """FINISHED after the block; KILLED or FAILED where it was left in another way."""
     client.update_run(mlflow_run, status="RUNNING")
     try:
@@ -114,14 +146,14 @@ def _params(spec: RunSpec) -> dict[str, str]:
     except BadInput:
         settings = given
     clashes = {f"settings.{n}" if n in fields else n: v for n, v in settings.items()}
-    return {name: str(value)[:_LONGEST_PARAM] for name, value in {**fields, **clashes}.items()}
+    return {name: str(value)[:LONGEST_PARAM] for name, value in {**fields, **clashes}.items()}
 
 
 def _write_artifacts(result: Result, extra: Sequence[Path], folder: Path) -> None:
     metrics = [[m.name, m.value, m.source.value] for m in result.metrics]
-    _write_json(folder / "spec.json", result.spec.to_json())
-    _write_json(folder / "result.json", {"run_id": result.run_id, "metrics": metrics})
-    _write_json(folder / "ledger.json", dict(result.card.ledger))
+    write_json(folder / "spec.json", result.spec.to_json())
+    write_json(folder / "result.json", {"run_id": result.run_id, "metrics": metrics})
+    write_json(folder / "ledger.json", dict(result.card.ledger))
     result.card.write(folder)
     for path in _pictures(result):
         shutil.copyfile(path, folder / path.name)
@@ -130,7 +162,7 @@ def _write_artifacts(result: Result, extra: Sequence[Path], folder: Path) -> Non
         shutil.copyfile(path, folder / "extra" / path.name)
 
 
-def _write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n")
 
 
@@ -138,13 +170,13 @@ def _pictures(result: Result) -> list[Path]:
     return [path for path in (result.folder.picture, result.folder.samples) if path.exists()]
 
 
-def _refuse_private(path: Path, result: Result) -> None:
-    """Only files from outside the private side of any run; links are followed first."""
+def refuse_private(path: Path, result: Result | None = None) -> None:
+    """Only files from outside the private side of any run or search; links are followed first."""
     true_path = path.resolve()
     if not true_path.is_file():
         raise BadInput(f"{path} is not a file and cannot be recorded")
-    if true_path.is_relative_to(result.folder.private.resolve()):
+    if result is not None and true_path.is_relative_to(result.folder.private.resolve()):
         raise NotPrivate(f"{path} lies on the private side of the run and cannot be recorded")
-    runs = runs_folder().resolve()
-    if true_path.is_relative_to(runs) and "private" in true_path.relative_to(runs).parts:
+    kept = home().resolve()
+    if true_path.is_relative_to(kept) and "private" in true_path.relative_to(kept).parts:
         raise NotPrivate(f"{path} lies on the private side of a run and cannot be recorded")

@@ -86,6 +86,23 @@ def test_the_score_takes_all_of_the_budget() -> None:
     assert score_event(BUDGET).noise_multiplier == pytest.approx(NOISE_AT_ONE, rel=1e-4)
 
 
+@pytest.mark.parametrize("looks", [2, 3, 4, 7])
+def test_several_looks_share_the_budget_of_the_score(looks: int) -> None:
+    event = score_event(BUDGET, looks=looks)
+    assert event.count == looks
+    # Noise of z a look for R looks is as noise of z / root R once.
+    assert event.event.noise_multiplier == pytest.approx(NOISE_AT_ONE * looks**0.5, rel=1e-4)
+    one_by_one = [event.event] * looks
+    assert 0.999 < cost_of(one_by_one, 1e-5).epsilon <= 1.0 < cost_of(one_by_one * 2, 1e-5).epsilon
+    assert cost_of([event], 1e-5).epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_trial_has_at_least_the_look_at_its_end() -> None:
+    assert score_event(BUDGET, looks=1) == score_event(BUDGET)
+    with pytest.raises(BadInput, match="its end is one"):
+        score_event(BUDGET, looks=0)
+
+
 def test_steps_are_the_most_that_fit_where_every_record_is_in_every_step() -> None:
     method = methods.find("dp-sgd")(batch_size=60)
     for noise in (8.0, 20.0, 37.0):

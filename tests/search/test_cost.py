@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import dp_accounting as dp
 import pytest
 
 from dpray.errors import BadInput
+from dpray.privacy.searched import Searched
 from dpray.search.budgets import CannotMeetBudget, DataFacts
 from dpray.search.cost import cost_beforehand, possible_events, search_cost
 from dpray.search.space import choice, log_uniform
@@ -69,6 +71,16 @@ def test_the_card_hears_what_epsilon_covers() -> None:
     compose = search_cost(replace(SEARCH, charge="compose", trials=40), GAUSSIAN, GAUSSIAN)
     assert compose.covers == "the run and the search of at most 40 trials that chose it"
     assert compose.to_json()["epsilon"] == compose.epsilon
+
+
+@pytest.mark.parametrize("change", [{}, {"cap": 450}, {"charge": "compose"}])
+def test_the_card_gets_what_the_cost_was_computed_from(change) -> None:
+    cost = search_cost(replace(SEARCH, **change), [QUIETER, GAUSSIAN], QUIETER)
+    again = Searched.from_json(json.loads(json.dumps(cost.to_json()))["searched"])
+    assert again == cost.searched
+    assert again.epsilon(SEARCH.delta, SEARCH.adjacency) == cost.epsilon
+    assert [trial.training for trial in again.trials] == [QUIETER, GAUSSIAN]
+    assert search_cost(replace(SEARCH, charge="none")).searched is None
 
 
 def test_a_search_on_a_proxy_costs_nothing_and_one_that_nobody_pays_is_not_fit_for_release() -> (
