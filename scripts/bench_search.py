@@ -19,24 +19,23 @@ from dpray.distributed.tune import TrialSize, run_on_ray
 from dpray.execute import execute
 from dpray.progress import silent, terminal
 from dpray.search.folder import SearchFolder, make_search_folder, new_search_id, searches_folder
-from dpray.search.space import Space, choice, load_space
+from dpray.search.space import NOISE, Space, load_space
 from dpray.search.trials import SearchSpec
 from dpray.spec import RunSpec
 from dpray.tuning import tune, with_words
 
 DATASETS = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}
 # What makes a trial short. Both sides of a row have it, so that a row compares settings alone.
-SHORT: dict[str, dict[str, Any]] = {"dp-sgd": {}, "dp-vae": {}, "dp-merf": {"steps": 1000}}
-# Steps follow from a noise that is drawn: settings that afford more of them are not tried.
-MOST_STEPS = {"dp-sgd": 600, "dp-vae": 200}
+SHORT: dict[str, dict[str, Any]] = {
+    "dp-sgd": {"epochs": 4.0},
+    "dp-vae": {"epochs": 1.0},
+    "dp-merf": {"steps": 500},
+}
 
 
 def space_of(method: str) -> Space:
-    """The space of the method; of dp-vae without the batches that make a trial long."""
-    space = dict(load_space(method))
-    if method == "dp-vae":
-        space["batch_size"] = choice(512, 1024, 2048)
-    return space
+    """The space of the method, but for the noise: epochs are fixed here, and it follows."""
+    return {name: one for name, one in load_space(method).items() if name != NOISE}
 
 
 def make_search(method: str, dataset: str, trials: int, sampler: Any) -> SearchSpec:
@@ -50,7 +49,6 @@ def make_search(method: str, dataset: str, trials: int, sampler: Any) -> SearchS
         space=space_of(method),
         settings=SHORT[method],
         sampler=sampler,
-        most_steps=MOST_STEPS.get(method, SearchSpec.most_steps),
     )
 
 

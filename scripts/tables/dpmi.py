@@ -139,7 +139,7 @@ def _combos_at_noise(dataset: str) -> list[Row]:
             group="noise",
         )
         for combo in COMBOS
-        for noise in (0.6, 0.3)
+        for noise in sorted({at.noise for at in _AT_NOISE}, reverse=True)
     ]
 
 
