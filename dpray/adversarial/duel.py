@@ -7,8 +7,10 @@ step. What is released is a running average of the generator.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,7 @@ from dpray.adversarial.losses import LOSSES
 from dpray.averages import move_average
 from dpray.checkpoints import Checkpoint, pack, unpack
 from dpray.contract import Run
+from dpray.errors import BadInput
 from dpray.privacy.queries import PaidQuery, PoissonGradients
 from dpray.world import World
 
@@ -38,6 +41,28 @@ class Duel:
     weight_clip: float  # wgan only: weights of the critic are kept within it
     averaging: float  # decay of the average of the generator's weights
     micro_batch: int
+    betas: tuple[float, float] = (0.5, 0.9)  # of Adam
+    critic_optimizer: Literal["adam", "sgd"] = "adam"
+    lr_critic_left: float = 1.0  # at the last step, of the critic's rate: it falls evenly
+
+    def check(self, steps: int) -> None:
+        """Refuses a duel of `steps` critic steps that cannot work."""
+        for name in ("critic_steps", "num_fakes", "micro_batch"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
+        for name in ("lr_critic", "lr_generator", "weight_clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
+        for name in ("averaging", "lr_critic_left"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadInput(f"{name} {getattr(self, name):g} must be at least 0 and at most 1")
+        if self.averaging == 1:
+            raise BadInput("averaging 1 would release the generator as it started: below 1")
+        if steps < self.critic_steps:
+            raise BadInput(
+                f"critic_steps {self.critic_steps} are more than all {steps} steps: the generator "
+                "would never move; lower them, or raise steps"
+            )
 
 
 def train_generator(
@@ -62,9 +87,9 @@ def train_generator(
     examples are uniform: those of private records are read for their own scores alone.
     """
     average = copy.deepcopy(generator)
-    critic_optimizer = torch.optim.Adam(critic.parameters(), lr=duel.lr_critic, betas=(0.5, 0.9))
+    critic_optimizer = _critic_optimizer(critic, duel)
     generator_optimizer = torch.optim.Adam(
-        generator.parameters(), lr=duel.lr_generator, betas=(0.5, 0.9)
+        generator.parameters(), lr=duel.lr_generator, betas=duel.betas
     )
     optimizers = (critic_optimizer, generator_optimizer)
     kept = {"generator": generator, "critic": critic, "average": average, "kept": kept_too}
@@ -101,6 +126,8 @@ def train_generator(
                 world=run.world,
                 micro_batch=duel.micro_batch,
             )
+            lr = duel.lr_critic * (1 - (1 - duel.lr_critic_left) * step / steps)
+            critic_optimizer.param_groups[0]["lr"] = lr
             critic_optimizer.step()
             if duel.loss == "wgan":
                 _clamp(critic, duel.weight_clip)
@@ -116,6 +143,12 @@ def train_generator(
     # Saved whatever the time: what follows must never be computed twice by other arithmetic.
     save(steps)
     return average
+
+
+def _critic_optimizer(critic: nn.Module, duel: Duel) -> torch.optim.Optimizer:
+    if duel.critic_optimizer == "sgd":
+        return torch.optim.SGD(critic.parameters(), lr=duel.lr_critic)
+    return torch.optim.Adam(critic.parameters(), lr=duel.lr_critic, betas=duel.betas)
 
 
 def _fakes(generator: nn.Module, duel: Duel, rng: torch.Generator) -> tuple[Tensor, Tensor]:

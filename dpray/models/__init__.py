@@ -25,6 +25,8 @@ _TABLE: dict[str, str] = {
     "conv-encoder": "dpray.models.conditional_vaes:ConvEncoder",
     "conv-generator": "dpray.models.generators:ConvGenerator",
     "conv-latent-generator": "dpray.models.public_models:ConvLatentGenerator",
+    "dcgan-generator": "dpray.models.conditional_gans:DcganGenerator",
+    "deconv-generator": "dpray.models.deconv_generators:DeconvGenerator",
     "encoder": "dpray.models.autoencoders:Encoder",
     "fc-autoencoder": "dpray.models.public_models:FcAutoencoder",
     "fc-latent-generator": "dpray.models.public_models:FcGenerator",

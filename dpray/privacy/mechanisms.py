@@ -2,7 +2,8 @@
 
 `noisy_sum` adds the noise to a sum whose sensitivity its caller vouches for. The two others bound
 each record themselves: `noisy_slot_sums` adds every record's vector to one slot (its class, or its
-cell of a class), `noisy_second_moment` adds up outer products.
+cell of a class), `noisy_second_moment` adds up outer products. What is no sum of records at all is
+clipped as a whole, in `groups.py`.
 """
 
 from __future__ import annotations

@@ -102,23 +102,80 @@ class PoissonGradients:
 
     @property
     def event(self) -> dp.DpEvent:
-        if self.noise_multiplier == 0.0:
-            return dp.NonPrivateDpEvent()
-        one: dp.DpEvent = dp.GaussianDpEvent(self.noise_multiplier)
-        if self.sample_rate < 1.0:
-            one = dp.PoissonSampledDpEvent(self.sample_rate, one)
-        return dp.SelfComposedDpEvent(one, self.steps)
+        return _sampled_gaussians(self.noise_multiplier, self.sample_rate, self.steps)
 
     def facts(self) -> dict[str, str | float | int]:
         """What a privacy card says of it."""
-        sampled = "Poisson: every record joins every step on its own, at the sample rate"
         return {
-            "sampling": sampled if self.sample_rate < 1 else "every record in every step",
+            "sampling": _drawn(self.sample_rate),
             "sample_rate": self.sample_rate,
             "steps": self.steps,
             "clip_norm": self.clip_norm,
             "noise_multiplier": self.noise_multiplier,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonGroups:
+    """`steps` noisy vectors, each made of a whole Poisson sample and clipped as one.
+
+    Guarantee: the vector of a sample has norm at most `clip_norm`, that of an empty one too; so
+    one more record in the sample, which may change all of it, moves it by `sensitivity`, twice
+    that, at most. A record is in the sample with probability `sample_rate`, and the noise has
+    standard deviation `noise_multiplier * sensitivity` in every coordinate. Whoever else is drawn,
+    the two worlds are a Gaussian, and its mixture at that rate with one `sensitivity` away: with
+    add-or-remove-one neighbours that is `steps` Poisson-sampled Gaussians.
+    """
+
+    name: str = "group gradients"
+    sample_rate: float
+    steps: int
+    clip_norm: float  # of the vector of a whole sample
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _check(self.noise_multiplier, self.clip_norm, self.steps)
+        if not 0 < self.sample_rate <= 1:
+            raise BadInput(f"sample rate {self.sample_rate} must be above 0 and at most 1")
+
+    @property
+    def bound(self) -> float:
+        return self.clip_norm
+
+    @property
+    def sensitivity(self) -> float:
+        """How far a record moves the vector at most: from one end of a ball to the other."""
+        return 2 * self.clip_norm
+
+    @property
+    def event(self) -> dp.DpEvent:
+        return _sampled_gaussians(self.noise_multiplier, self.sample_rate, self.steps)
+
+    def facts(self) -> dict[str, str | float | int]:
+        """What a privacy card says of it."""
+        clipped = "a step clips one vector of all who joined, its noise is in units of twice that"
+        return {
+            "sampling": f"{_drawn(self.sample_rate)}; {clipped}",
+            "sample_rate": self.sample_rate,
+            "steps": self.steps,
+            "clip_norm": self.clip_norm,
+            "noise_multiplier": self.noise_multiplier,
+        }
+
+
+def _drawn(sample_rate: float) -> str:
+    if sample_rate < 1:
+        return "Poisson: every record joins every step on its own, at the sample rate"
+    return "every record in every step"
+
+
+def _sampled_gaussians(noise_multiplier: float, sample_rate: float, steps: int) -> dp.DpEvent:
+    if noise_multiplier == 0.0:
+        return dp.NonPrivateDpEvent()
+    one: dp.DpEvent = dp.GaussianDpEvent(noise_multiplier)
+    if sample_rate < 1.0:
+        one = dp.PoissonSampledDpEvent(sample_rate, one)
+    return dp.SelfComposedDpEvent(one, steps)
 
 
 def gradients_at_noise(
