@@ -27,8 +27,9 @@ _EPSILON = (
     "adding that record to the private data, or removing it, changes the probability of any "
     "outcome of the run by a factor of at most e to the power of epsilon, except for a "
     "probability of about delta. Less is more private; infinite means no protection at all. "
-    "Each epsilon on this page is that of one run alone. Where a row sums up several runs, each "
-    "has this epsilon; to release them all costs more, and the row says how much."
+    "Each epsilon on this page is that of one run alone or, where its row says so, of the run and "
+    "the search that chose it. Where a row sums up several runs, each has this epsilon; to release "
+    "them all costs more, and the row says how much."
 )
 _BUDGET = (
     "For one run of each row: every query that read private records, and what it would cost if "

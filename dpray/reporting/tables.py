@@ -152,9 +152,18 @@ def _epsilon(group: Group) -> Html:
     return join(tag("b", epsilon_words(group.epsilon)), *small)
 
 
+def _short(value: str) -> str:
+    """A number with four digits: those that a search drew have many more."""
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return value if len(value) <= 6 else f"{number:.4g}"
+
+
 def _settings(group: Group, groups: Sequence[Group]) -> Html:
     """What tells this row from others of its method; all settings on demand."""
-    differing = ", ".join(f"{n}={v}" for n, v in what_differs(group, groups).items())
+    differing = ", ".join(f"{n}={_short(v)}" for n, v in what_differs(group, groups).items())
     settings = group.first.settings
     if not settings:
         return Html("")
@@ -203,9 +212,8 @@ def ledger_table(run: RecordedRun) -> Html:
     total = epsilon_words(math.inf if run.card.epsilon is None else run.card.epsilon)
     caption = join(tag("b", run.method), f" at epsilon {total}, run {run.run_id}")
     header = ("Query", "Part of the records", "Event", "Steps", "Clipped to", "Epsilon alone")
-    foot = join(
-        "All together: epsilon ", tag("b", total), f" at delta {delta_words(run.card.delta)}"
-    )
+    what = "All together" if run.card.search is None else "With the search that chose it"
+    foot = join(f"{what}: epsilon ", tag("b", total), f" at delta {delta_words(run.card.delta)}")
     return table(caption, header, rows, foot)
 
 
