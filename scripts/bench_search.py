@@ -28,8 +28,8 @@ DATASETS = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}
 # What makes a trial short. Both sides of a row have it, so that a row compares settings alone.
 SHORT: dict[str, dict[str, Any]] = {
     "dp-sgd": {"epochs": 4.0},
-    "dp-vae": {"epochs": 4.0},
-    "dp-merf": {"steps": 400},
+    "dp-vae": {"epochs": 3.0},
+    "dp-merf": {"steps": 250},
 }
 
 
