@@ -8,6 +8,7 @@ through Ray, and Tune's files lie on the private side of the search.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable
@@ -176,6 +177,7 @@ def _work(config: dict[str, Any]) -> None:
         report=lambda place, noisy: _report(noisy, place, ended=False),
         test_key=config["test_key"],
     )
+    gc.collect()  # the next trial may come to this process
     _report(score, job.looks, ended=True)
 
 
