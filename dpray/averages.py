@@ -15,7 +15,5 @@ def move_average(average: nn.Module, model: nn.Module, step: int, decay: float) 
     decay = min(decay, step / (step + 10))
     for kept, new in zip(average.parameters(), model.parameters(), strict=True):
         kept.lerp_(new, 1 - decay)
-    for kept, new in zip(average.buffers(), model.buffers(), strict=True):
-        kept.copy_(new)
     for buffer, new_buffer in zip(average.buffers(), model.buffers(), strict=True):
         buffer.copy_(new_buffer)

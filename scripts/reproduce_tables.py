@@ -5,6 +5,7 @@
     python scripts/reproduce_tables.py seed0 --print
     python scripts/reproduce_tables.py psg --group all --jobs 2
     python scripts/reproduce_tables.py dpmi --group clip --seeds 1
+    python scripts/reproduce_tables.py baselines --dataset fashion-mnist --only '^vaegm'
 
 Stop it at any time: what is finished is not run again, and the run under way is taken up where it
 stopped. Table and pictures go to the results folder.

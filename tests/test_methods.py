@@ -24,9 +24,38 @@ TINY = {
         "classes_per_task": 1,
         "learner_settings": "features=pixels batch_size=10 steps=4",
     },
+    "dp-cgan": {"latent": 2, "hidden": 4, "batch_size": 20, "steps": 4, "num_fakes": 6},
+    "dp-gan": {
+        "latent": 2,
+        "hidden": 4,
+        "batch_size": 20,
+        "steps": 4,
+        "num_fakes": 6,
+        "critic_steps": 2,
+    },
+    "dp-kvae": {
+        "clusters": 2,
+        "iterations": 2,
+        "frequencies": 20,
+        "latent": 2,
+        "hidden": 8,
+        "batch_size": 20,
+        "epochs": 2.0,
+    },
+    "datalens": {
+        "teachers": 6,
+        "teacher_steps": 2,
+        "rounds": 3,
+        "questions": 3,
+        "num_fakes": 6,
+        "hidden": 4,
+        "signs": 5,
+        "fits": 2,
+    },
     "dp-merf": {"frequencies": 20, "hidden": 8, "steps": 3, "images_per_class": 2},
     "dp-moments": {"dimensions": 4, "components": 2},
     "dp-sgd": {"model": "linear", "features": "pixels", "batch_size": 20, "steps": 8},
+    "dp-sinkhorn": {"latent": 2, "hidden": 8, "batch_size": 20, "num_fakes": 6, "steps": 4},
     "dp-vae": {"latent": 2, "hidden": 8, "batch_size": 20, "epochs": 2, "micro_batch": 64},
     "dp2-vae": {
         "encoders": 6,
@@ -45,8 +74,40 @@ TINY = {
         "batch_size": 20,
         "epochs": 2.0,
     },
+    "g-pate": {
+        "teachers": 6,
+        "teacher_steps": 2,
+        "rounds": 3,
+        "questions": 3,
+        "num_fakes": 6,
+        "hidden": 4,
+        "projections": 2,
+        "fits": 2,
+    },
+    "pate-gan": {
+        "teachers": 6,
+        "teacher_steps": 2,
+        "rounds": 3,
+        "questions": 6,
+        "num_fakes": 6,
+        "hidden": 4,
+        "student_steps": 2,
+        "generator_steps": 1,
+    },
+    "gs-wgan": {
+        "critics": 6,
+        "latent": 2,
+        "hidden": 4,
+        "critic_hidden": 3,
+        "num_fakes": 6,
+        "num_images": 6,
+        "warm_steps": 2,
+        "subsets_per_step": 3,
+        "steps": 4,
+    },
     "psg": {"spc": 2, "width": 4, "iterations": 2, "outer": 2, "inner": 1, "batch_size": 20},
     "sgd": {"model": "linear", "epochs": 2, "batch_size": 20},
+    "vaegm": {"latent": 2, "hidden": 8, "batch_size": 10, "epochs": 2.0},
 }
 PRIVATE = [name for name, kind in methods.table().items() if kind.private]
 
@@ -202,7 +263,23 @@ def test_dp_sgd_refuses_settings_that_make_no_sense(settings, words):
         methods.find("dp-sgd")(**settings).plan(1000)
 
 
-@pytest.mark.parametrize("name", ["dp-merf", "dp-moments", "dp-vae", "dp2-vae", "dpmi"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dp-cgan",
+        "dp-gan",
+        "dp-kvae",
+        "dp-merf",
+        "dp-moments",
+        "dp-vae",
+        "dp2-vae",
+        "dpmi",
+        "datalens",
+        "g-pate",
+        "pate-gan",
+        "vaegm",
+    ],
+)
 def test_a_synthesizer_of_one_class_is_refused_before_anything_is_paid(name, tiny_data):
     alone = dataclasses.replace(tiny_data, class_names=("a",))
     with pytest.raises(BadInput, match="one class"):

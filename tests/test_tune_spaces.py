@@ -19,7 +19,11 @@ from dpray.search.trials import SearchSpec
 FIXED: dict[str, dict[str, Any]] = {
     "continual": {"classes_per_task": 1},
     "dp2-vae": {"encoders": 6},
+    "gs-wgan": {"critics": 6},
     "dp-sgd": {"features": "pixels"},
+    "datalens": {"teachers": 6},
+    "g-pate": {"teachers": 6},
+    "pate-gan": {"teachers": 6},
 }
 CHARGED = [n for n, k in methods.table().items() if k.private and n != "continual"]
 

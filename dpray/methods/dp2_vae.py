@@ -32,7 +32,7 @@ from dpray.stacks.contributions import Objective, decoder_gradients
 from dpray.stacks.encoders import pretrain
 from dpray.stacks.reading import Chunks
 from dpray.stacks.recipes import EncoderSettings, Recipe, conv_recipe, mlp_recipe
-from dpray.stacks.refresh import RefreshSettings
+from dpray.stacks.refresh import RefreshSettings, VaeGoal
 from dpray.stacks.states import STATES, Ephemeral, Frozen, Latents, Scheduled
 from dpray.stacks.subsets import Subsets
 from dpray.stacks.versions import EncoderVersions
@@ -318,8 +318,7 @@ class DP2Vae:
             return kind(versions, objective, latents, self.adapt_steps, self.adapt_lr)
         if issubclass(kind, Scheduled):
             settings = RefreshSettings(
-                recipe,
-                self.kl_weight,
+                VaeGoal(recipe, self.kl_weight),
                 self.refresh_steps,
                 self.adapt_lr,
                 self.chunk,

@@ -20,14 +20,16 @@ from dpray import models
 from dpray.checkpoints import Checkpoint, pack, unpack
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
+from dpray.embeddings import (
+    SENSITIVITY,
+    Embedding,
+    means_of,
+    noisy_embedding_sums,
+    random_embedding,
+)
 from dpray.errors import BadInput
 from dpray.methods import register
-from dpray.privacy.mechanisms import noisy_slot_sums
 from dpray.privacy.queries import GaussianSum, PaidQuery
-
-# The count of a class rides along with this weight beside features of norm one.
-_COUNT = 0.2
-_SENSITIVITY = math.sqrt(1 + _COUNT**2)
 
 
 @register("dp-merf")
@@ -67,14 +69,9 @@ class DPMerf:
             clip_norm=paid.query.sensitivity,
             noise_multiplier=paid.query.noise_multiplier,
         )
-        embed = self._embedding(data, run)
-        sums = run.once(
-            "mean-embedding", lambda: _release(data, embed, self.frequencies, run, paid)
-        )
-        # A class counts for something, whatever the noise says: a tenth of an even share.
-        least = 0.1 * data.num_records / data.num_classes
-        counts = (sums[:, -1:] / _COUNT).clamp(min=max(least, 1.0))
-        target = (sums[:, :-1] / counts).float().to(run.device)
+        embed = random_embedding(data.shape, self.frequencies, self.bandwidth, run)
+        sums = run.once("mean-embedding", lambda: _release(data, embed, run, paid))
+        target = means_of(sums, data.num_records)[0].float().to(run.device)
         arguments = {
             "shape": list(data.shape),
             "num_classes": data.num_classes,
@@ -96,12 +93,6 @@ class DPMerf:
             self._match(release, embed, target, run, kept)
         _take_from_first(module, run)
         return release
-
-    def _embedding(self, data: TrainingData, run: Run) -> Embedding:
-        size = math.prod(data.shape)
-        rng = run.generator("frequencies")
-        width = math.sqrt(self.bandwidth * size)
-        return Embedding(torch.randn(size, self.frequencies, generator=rng).to(run.device) / width)
 
     def _match(
         self,
@@ -141,49 +132,20 @@ class DPMerf:
         module.eval()
 
 
-@dataclass(frozen=True)
-class Embedding:
-    """Images to random Fourier features of norm one."""
-
-    frequencies: Tensor  # (D, F)
-
-    def __call__(self, images: Tensor) -> Tensor:
-        angles = images.flatten(1) @ self.frequencies
-        return torch.cat([angles.cos(), angles.sin()], 1) / math.sqrt(self.frequencies.shape[1])
-
-
 def _query(run: Run) -> GaussianSum:
     def with_noise(noise: float) -> GaussianSum:
-        return GaussianSum(name="mean embedding", noise_multiplier=noise, sensitivity=_SENSITIVITY)
+        return GaussianSum(name="mean embedding", noise_multiplier=noise, sensitivity=SENSITIVITY)
 
     return run.at_noise(with_noise)
 
 
 def _release(
-    data: TrainingData,
-    embed: Embedding,
-    frequencies: int,
-    run: Run,
-    paid: PaidQuery[GaussianSum],
+    data: TrainingData, embed: Embedding, run: Run, paid: PaidQuery[GaussianSum]
 ) -> Tensor:
-    """(S, 2F + 1): noisy sums of features and, last, of weighted counts."""
-    pixels = data.private.pixels
-
-    def raw_vectors(rows: Tensor) -> Tensor:
-        features = embed(pixels[rows].to(run.device))
-        return torch.cat([features, features.new_full((len(rows), 1), _COUNT)], 1)
-
     # One bar for all of them: of a task's records not even the number is known to others.
     with run.progress("mean embedding", 1) as bar:
-        noisy = noisy_slot_sums(
-            raw_vectors,
-            data.private.labels,
-            num_slots=data.num_classes,
-            dimension=2 * frequencies + 1,
-            paid=paid,
-            key=run.key,
-            world=run.world,
-        )
+        private, classes = data.private, data.num_classes
+        noisy = noisy_embedding_sums(private.pixels, private.labels, classes, embed, run, paid)
         bar.advance()
     return noisy
 

@@ -16,17 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from dpray import models
-from dpray.averages import move_average
-from dpray.checkpoints import Checkpoint, pack, unpack
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
-from dpray.errors import BadInput
 from dpray.methods import register
 from dpray.models.autoencoders import Encoder, VariationalAutoencoder
 from dpray.models.generators import ClassDecoder, ConditionalDecoder
-from dpray.privacy.gradients import noisy_gradient
 from dpray.privacy.mechanisms import noisy_slot_sums
-from dpray.privacy.preflight import preflight
 from dpray.privacy.queries import (
     GaussianSum,
     PaidQuery,
@@ -34,6 +29,7 @@ from dpray.privacy.queries import (
     gradients_at_noise,
     steps_of_epochs,
 )
+from dpray.vae_training import VaeTraining, refuse_settings
 
 _VARIANCE_FLOOR = 1e-3
 
@@ -61,32 +57,24 @@ class DPVae:
 
     def check(self, data: TrainingData) -> None:
         refuse_one_class(data)
-        if min(self.latent, self.hidden, self.batch_size, self.micro_batch) < 1:
-            raise BadInput("latent, hidden, batch_size and micro_batch must be at least 1")
-        positive = {
-            "epochs": self.epochs,
-            "clip_norm": self.clip_norm,
-            "lr": self.lr,
-            "label_scale": self.label_scale,
-            "statistics_noise": self.statistics_noise,
-        }
-        for name, value in positive.items():
-            if not 0 < value < math.inf:
-                raise BadInput(f"{name} {value:g} must be above 0")
-        if not 0 <= self.averaging < 1 or not 0 <= self.kl_weight < math.inf:
-            raise BadInput("averaging must be at least 0 and below 1, kl_weight at least 0")
+        refuse_settings(self, whole=(), positive=("label_scale", "statistics_noise"))
 
     def fit(self, data: TrainingData, run: Run) -> Synthesizer:
         torch.manual_seed(run.seed)
         model, average = self._build(data).to(run.device), self._build(data).to(run.device)
         average.load_state_dict(model.state_dict())
-        self._check_model(model, data, run)
+        training = VaeTraining.of(self)
+        # Set once, from a release, after the training.
+        statistics_of = ("decoder.means", "decoder.deviations")
+        training.check(model, data.shape, data.num_classes, run, allowed_buffers=statistics_of)
         # Both are paid before either is asked; the gradients take what the statistics leave.
         statistics = self._pay_statistics(run)
         query = run.world.from_first(lambda: self._query(data, run))
         paid = run.ledger.pay(query)  # from here on private data may be read
         run.facts.update(query.facts())
-        self._train(model, average, data, run, paid)
+        training.train(
+            model, average, data.private, run, paid, lambda: self._release(average.decoder, data)
+        )
         decoder = average.decoder
         if statistics is not None:
             assert isinstance(decoder, ClassDecoder)
@@ -144,75 +132,6 @@ class DPVae:
             return None
         return run.ledger.pay(
             GaussianSum(name="class statistics", noise_multiplier=self.statistics_noise)
-        )
-
-    def _check_model(self, model: VariationalAutoencoder, data: TrainingData, run: Run) -> None:
-        """The pre-flight, on random inputs: nothing private is read before the ledger is paid."""
-        rng = run.generator("preflight")
-        images = torch.rand(4, *data.shape, generator=rng).to(run.device)
-        labels = torch.randint(data.num_classes, (4,), generator=rng).to(run.device)
-        noise = torch.randn(4, self.latent, generator=rng).to(run.device)
-
-        def random_losses(rows: Tensor) -> Tensor:
-            return model.example_losses(images[rows], labels[rows], noise[rows], self.kl_weight)
-
-        # Set once, from a release, after the training.
-        statistics = ("decoder.means", "decoder.deviations")
-        preflight(model, random_losses, allowed_buffers=statistics)
-
-    def _train(
-        self,
-        model: VariationalAutoencoder,
-        average: VariationalAutoencoder,
-        data: TrainingData,
-        run: Run,
-        paid: PaidQuery[PoissonGradients],
-    ) -> None:
-        private = data.private
-        optimizer = torch.optim.Adam(model.parameters(), lr=self.lr)
-        kept = {"model": model, "average": average}
-        checkpoint = run.checkpoints.latest("train", ledger_heads=run.ledger.heads)
-        first = 0
-        if checkpoint is not None:
-            unpack(checkpoint.tensors, kept, optimizer)
-            first = checkpoint.step
-        with run.progress("dp-vae", paid.query.steps) as bar:
-            bar.advance(first)
-            bar.note(f"epsilon {run.ledger.epsilon:.3g} charged, delta {run.ledger.budget.delta:g}")
-            for step in range(first, paid.query.steps):
-                # Down to nothing: late steps hold as much noise as early ones and less news.
-                optimizer.param_groups[0]["lr"] = self.lr * (1 - step / paid.query.steps)
-
-                def example_losses(rows: Tensor, step: int = step) -> Tensor:
-                    # By record id: a replay on other workers must give everyone the same draw.
-                    noise = run.key.record_normals("latents", step, private.ids[rows], self.latent)
-                    return model.example_losses(
-                        private.pixels[rows].to(run.device),
-                        private.labels[rows].to(run.device),
-                        noise.to(run.device),
-                        self.kl_weight,
-                    )
-
-                noisy_gradient(
-                    model,
-                    example_losses,
-                    private.ids,
-                    step,
-                    paid=paid,
-                    key=run.key,
-                    world=run.world,
-                    micro_batch=self.micro_batch,
-                )
-                optimizer.step()
-                move_average(average, model, step, self.averaging)
-                bar.advance()
-                run.look(step + 1, paid.query.steps, lambda: self._release(average.decoder, data))
-                if run.checkpoints.due():
-                    tensors = pack(kept, optimizer)
-                    run.checkpoints.save("train", Checkpoint(step + 1, tensors, run.ledger.head))
-        # Saved whatever the time: what follows must never be computed twice by other arithmetic.
-        run.checkpoints.save(
-            "train", Checkpoint(paid.query.steps, pack(kept, optimizer), run.ledger.head)
         )
 
     def _set_statistics(

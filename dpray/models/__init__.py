@@ -18,6 +18,7 @@ from dpray.errors import unknown
 _TABLE: dict[str, str] = {
     "image-classifier": "dpray.models.classifiers:ImageClassifier",
     "by-task": "dpray.models.tasks:ByTask",
+    "cell-decoder": "dpray.models.clusters:CellDecoder",
     "class-decoder": "dpray.models.generators:ClassDecoder",
     "conditional-decoder": "dpray.models.generators:ConditionalDecoder",
     "conv-autoencoder": "dpray.models.public_models:ConvAutoencoder",

@@ -49,10 +49,13 @@ class Encoder(nn.Module):
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         inputs = coarsened(images, self.grain).flatten(1)
         if self.num_labels:
-            words = self.label_scale * one_hot(labels, self.num_labels, like=inputs)
-            inputs = torch.cat([inputs, words], 1)
+            inputs = torch.cat([inputs, self.label_scale * self.words(labels, inputs)], 1)
         mean, log_variance = self.outer(F.relu(self.inner(inputs))).chunk(2, dim=1)
         return mean, log_variance.clamp(-12, 6)
+
+    def words(self, labels: Tensor, like: Tensor) -> Tensor:
+        """(N, num_labels): what the layers are told of the labels."""
+        return one_hot(labels, self.num_labels, like=like)
 
 
 class VariationalAutoencoder(nn.Module):

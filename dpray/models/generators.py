@@ -31,6 +31,7 @@ class ConditionalDecoder(nn.Module):
 
     Two linear layers, as in seed 0's VAE (20-400-784). The label enters as a one-hot vector times
     `label_scale`: louder than one latent, so that the latents need not tell the classes apart.
+    With no classes there is no label to read.
     With a `grain` g above 1 the layers give every g-th logit of a row and of a column, and a fixed
     bilinear map the rest: fewer parameters, so less noise where they are trained under privacy.
     """
@@ -63,9 +64,15 @@ class ConditionalDecoder(nn.Module):
 
     def logits(self, latents: Tensor, labels: Tensor) -> Tensor:
         """(N, C*H*W) before the sigmoid, which the loss takes care of."""
-        words = self.label_scale * one_hot(labels, self.num_classes, like=latents)
-        logits = self.outer(F.relu(self.inner(torch.cat([latents, words], 1))))
+        inputs = latents
+        if self.num_classes:
+            inputs = torch.cat([latents, self.label_scale * self.words(labels, latents)], 1)
+        logits = self.outer(F.relu(self.inner(inputs)))
         return logits if self.grain == 1 else self._enlarged(logits)
+
+    def words(self, labels: Tensor, like: Tensor) -> Tensor:
+        """(N, num_classes): what the layers are told of the labels."""
+        return one_hot(labels, self.num_classes, like=like)
 
     def _enlarged(self, logits: Tensor) -> Tensor:
         # Two matrix products: several times faster on a processor than F.interpolate.
@@ -123,16 +130,20 @@ class ClassDecoder(nn.Module):
 class MlpGenerator(nn.Module):
     """A label and a normal latent through two hidden layers.
 
-    Its BatchNorm sees generated images alone: it must not be trained on private batches.
+    Its BatchNorm sees generated images alone: it must not be trained on private batches. A bias
+    before it has no effect and a gradient of rounding errors: `biased` false leaves it out.
     """
 
-    def __init__(self, shape: Shape, num_classes: int, latent: int, hidden: int) -> None:
+    def __init__(
+        self, shape: Shape, num_classes: int, latent: int, hidden: int, biased: bool = True
+    ) -> None:
         super().__init__()
         self.shape: Shape = (shape[0], shape[1], shape[2])
         self.num_classes, self.latent = num_classes, latent
         self.layers = nn.Sequential(
-            *(nn.Linear(latent + num_classes, hidden), nn.BatchNorm1d(hidden), nn.ReLU()),
-            *(nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU()),
+            nn.Linear(latent + num_classes, hidden, bias=biased),
+            *(nn.BatchNorm1d(hidden), nn.ReLU()),
+            *(nn.Linear(hidden, hidden, bias=biased), nn.BatchNorm1d(hidden), nn.ReLU()),
             nn.Linear(hidden, shape[0] * shape[1] * shape[2]),
         )
 
@@ -147,7 +158,9 @@ class ConvGenerator(nn.Module):
     As with `MlpGenerator`, BatchNorm sees generated images alone.
     """
 
-    def __init__(self, shape: Shape, num_classes: int, latent: int, hidden: int) -> None:
+    def __init__(
+        self, shape: Shape, num_classes: int, latent: int, hidden: int, biased: bool = True
+    ) -> None:
         super().__init__()
         channels, height, width = shape
         self.shape: Shape = (channels, height, width)
@@ -155,8 +168,9 @@ class ConvGenerator(nn.Module):
         self.small = (16, -(-height // 4), -(-width // 4))
         size = self.small[0] * self.small[1] * self.small[2]
         self.layers = nn.Sequential(
-            *(nn.Linear(latent + num_classes, hidden), nn.BatchNorm1d(hidden), nn.ReLU()),
-            *(nn.Linear(hidden, size), nn.BatchNorm1d(size), nn.ReLU()),
+            nn.Linear(latent + num_classes, hidden, bias=biased),
+            *(nn.BatchNorm1d(hidden), nn.ReLU()),
+            *(nn.Linear(hidden, size, bias=biased), nn.BatchNorm1d(size), nn.ReLU()),
         )
         self.middle = nn.Conv2d(16, 8, 5, padding=2)
         self.last = nn.Conv2d(8, channels, 5, padding=2)

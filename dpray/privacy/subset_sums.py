@@ -30,7 +30,7 @@ def drawn_subsets(query: SubsetSums, key: RunKey, step: int, subsets: Tensor) ->
     draws are secret: unless the query is charged for known draws, they must not be logged, nor
     leave a trace in anything that a later contribution depends on.
     """
-    _check_numbers(subsets, query.num_subsets)
+    check_numbers(subsets, query.num_subsets)
     purpose = f"{query.name}/draw"
     if query.sampling == "all-subsets":
         return subsets
@@ -51,19 +51,21 @@ def noisy_subset_mean(
     key: RunKey,
     world: World = SOLO,
     device: torch.device = _CPU,
+    vectors: int = 1,
 ) -> Tensor:
     """The noisy mean contribution of the subsets that step `step` draws: flat, in float64.
 
     `contributions` maps the numbers of the drawn local subsets to matrices of `dimension`
     columns, one row for each subset, in as many pieces as memory wants. A subset without records
     may be left out. Every rank must call, also one that holds no subset; each subset is held by
-    one rank.
+    one rank. A row may be made of several `vectors` of one length that are clipped one by one,
+    where as many are charged for.
 
-    Guarantee: the release is (sum of rows, each of norm at most `clip_norm`, + noise of standard
-    deviation `noise_multiplier * clip_norm`) divided by the public `expected_subsets`, over the
-    subsets that the key draws. A row that is not finite counts as exactly zero; a step that draws
-    nothing releases noise. Noise enters once, after the sum over ranks, and is the same on all of
-    them.
+    Guarantee: the release is (sum of rows, each vector of norm at most `clip_norm`, + noise of
+    standard deviation `noise_multiplier * clip_norm`) divided by the public `expected_subsets`,
+    over the subsets that the key draws. A vector that is not finite counts as exactly zero; a step
+    that draws nothing releases noise. Noise enters once, after the sum over ranks, and is the same
+    on all of them.
 
     The caller must keep this: the row of a subset is a function of the records of that subset,
     of what was released before, of the step, and of randomness that has nothing to do with the
@@ -75,10 +77,10 @@ def noisy_subset_mean(
     """
     paid.check(step)
     query = paid.query
-    if query.vectors_per_draw != 1:
+    if query.vectors_per_draw != vectors or dimension % vectors:
         raise BadInput(
             f"{query.name!r} is charged for {query.vectors_per_draw} vectors per draw; "
-            "a noisy subset mean gives away 1"
+            f"a noisy subset mean gives away {vectors}"
         )
     drawn = drawn_subsets(query, key, step, subsets)
     clipped_sum = torch.zeros(dimension, dtype=torch.float64, device=device)
@@ -94,7 +96,9 @@ def noisy_subset_mean(
                 "there are more contributions than drawn subsets: one row for each drawn subset "
                 "and no more, for a subset that contributes twice breaks the bound"
             )
-        clipped_sum += _clipped_rows_sum(raw_rows.detach().to(device), query.clip_norm)
+        raw_vectors = raw_rows.detach().to(device).unflatten(1, (vectors, dimension // vectors))
+        for place, clipped in enumerate(clipped_sum.split(dimension // vectors)):
+            clipped.add_(_clipped_rows_sum(raw_vectors[:, place], query.clip_norm))
     clipped_sum = world.sum(clipped_sum)
     if query.noise_multiplier > 0.0 and world.is_first:
         noise = key.normals(f"{query.name}/noise", step, dimension).to(device)
@@ -118,7 +122,8 @@ def _clipped_rows_sum(raw_rows: Tensor, clip_norm: float) -> Tensor:
     return clip_factors(norms, clip_norm) @ wide
 
 
-def _check_numbers(subsets: Tensor, num_subsets: int) -> None:
+def check_numbers(subsets: Tensor, num_subsets: int) -> None:
+    """Refuses subset numbers of which one is none, or is there twice."""
     if subsets.dim() != 1 or subsets.dtype != torch.int64:
         raise BadInput(f"subset numbers are one row of int64, not {subsets.dtype} {subsets.shape}")
     out_of_range = bool(((subsets < 0) | (subsets >= num_subsets)).any())

@@ -36,21 +36,33 @@ _MOVE_THE_COST = frozenset(
         "statistics_noise",
         # dpmi: a learner for each class has fewer records.
         "classes",
+        # dp-kvae: sums for the clustering, whose number is that of iterations.
+        "clustering_noise",
         # psg: the number of queries, which may follow from spc and prior.
         "iterations",
         "outer",
         "queries",
         "spc",
         "prior",
-        # dp2-vae
+        # dp2-vae and gs-wgan
         "encoders",
+        "critics",
+        "critic_state",
+        "clip",
+        "num_images",
         "sampling",
         "encoder_state",
         "subsets_per_step",
+        # pate-gan, datalens and g-pate: together they say how many questions are asked.
+        "rounds",
+        "questions",
+        "projections",
     }
 )
 # Every setting of theirs leaves one Gaussian, or several that add up to one.
 _ONE_GAUSSIAN = ("dp-merf", "dp-moments")
+# Their settings alone say what they ask.
+_BY_THEIR_QUERY = ("datalens", "dp2-vae", "g-pate", "pate-gan")
 
 
 class CannotMeetBudget(BadInput):
@@ -153,7 +165,13 @@ def training_event(
         batches = _batches(method, facts)
         last = calibrate(batches.query, budget, spent=[first], adjacency=adjacency).event
         return dp.ComposedDpEvent([first, last])
-    if method.name == "dp2-vae":
+    if method.name == "dp-kvae":
+        return calibrate(
+            lambda noise: Together(tuple(method.queries(noise, facts.num_records))),
+            budget,
+            adjacency=adjacency,
+        ).event
+    if method.name in _BY_THEIR_QUERY:
         return calibrate(method.query, budget, adjacency=adjacency).event
     return _calibrated(_batches(method, facts), budget, adjacency)
 
@@ -209,6 +227,11 @@ def _refuse_other_queries(method: Any) -> None:
         raise BadInput(
             f"with class_model=noisy-statistics {method.name} asks for more than gradients, and "
             f"its steps do not follow from {NOISE}; leave one of the two out"
+        )
+    if method.name == "dp-kvae":
+        raise BadInput(
+            f"{method.name} asks for sums besides gradients, and its steps do not follow from "
+            f"{NOISE}; leave it out, and the noise follows from the budget"
         )
 
 

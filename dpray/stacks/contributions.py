@@ -18,6 +18,9 @@ from dpray.stacks.stack import Stack, set_gradients, turned, turned_back
 from dpray.stacks.subsets import SubsetBatch
 
 Weights = Mapping[str, Tensor]
+# The mean loss of a subset: of its own network, of what is public (a decoder, or generated images),
+# and of pixels, labels, mask and noise of its records.
+SubsetObjective = Callable[[Weights, Weights, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def decoder_gradients(
 
 
 def adapted(
-    objective: Objective,
+    objective: SubsetObjective,
     encoders: Weights,
     decoder: Weights,
     batch: SubsetBatch,
@@ -63,7 +66,10 @@ def adapted(
     steps: int,
     lr: float,
 ) -> Stack:
-    """The encoders after `steps` of Adam on their own subsets, against a decoder that stays."""
+    """The encoders after `steps` of Adam on their own subsets, against a decoder that stays.
+
+    Or any networks of subsets, against whatever is public that their objective takes.
+    """
     leaves = {name: turned(value).clone().requires_grad_() for name, value in encoders.items()}
     optimizer = torch.optim.Adam(leaves.values(), lr=lr, fused=True)
     losses = vmap(objective, in_dims=(0, None, 0, 0, 0, 0))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from dpray.pool import Pool
-from dpray.stacks.contributions import Objective, Weights, adapted
+from dpray.stacks.contributions import Objective, SubsetObjective, Weights, adapted
 from dpray.stacks.recipes import Recipe
 from dpray.stacks.stack import Stack
 from dpray.stacks.subsets import SubsetBatch, Subsets
@@ -22,10 +23,24 @@ from dpray.stacks.versions import EncoderVersions
 Noise = Callable[[str, int, Tensor], Tensor]  # purpose, step, ids of records: latents for them
 
 
+class Goal(Protocol):
+    """Plain settings, which travel with a job, from which a worker makes an objective."""
+
+    def objective(self, device: torch.device) -> SubsetObjective: ...
+
+
 @dataclass(frozen=True)
-class RefreshSettings:
+class VaeGoal:
     recipe: Recipe
     kl_weight: float
+
+    def objective(self, device: torch.device) -> Objective:
+        return Objective(self.recipe.build(0).to(device), self.kl_weight)
+
+
+@dataclass(frozen=True)
+class RefreshSettings:
+    goal: Goal
     steps: int
     lr: float
     block: int  # encoders of one task
@@ -46,7 +61,7 @@ def refresh_block(job: RefreshJob, decoder: Weights) -> Stack:
     settings = job.settings
     device = torch.device(settings.device)
     new = adapted(
-        Objective(settings.recipe.build(0).to(device), settings.kl_weight),
+        settings.goal.objective(device),
         {name: value.to(device) for name, value in job.encoders.items()},
         {name: value.to(device) for name, value in decoder.items()},
         job.batch.to(device),
@@ -65,8 +80,13 @@ def refresh(
     step: int,
     noise: Noise,
     settings: RefreshSettings,
+    start: Callable[[Tensor], Stack] | None = None,
 ) -> None:
-    """Writes version `step` of every encoder; what an interrupted refresh wrote is kept."""
+    """Writes version `step` of every encoder; what an interrupted refresh wrote is kept.
+
+    They go on from the newest version, or from what `start` gives for subset numbers.
+    """
+    begin = versions.read if start is None else start
     done = versions.at(step).present()
     missing = torch.tensor([n for n in subsets.present.tolist() if n not in done]).long()
     blocks = subsets.by_size(missing).split(settings.block) if len(missing) else ()
@@ -75,8 +95,8 @@ def refresh(
         for numbers in blocks:
             batch = subsets.batch(numbers)
             turns = [noise(f"refresh {turn}", step, batch.ids) for turn in range(settings.steps)]
-            noises = torch.stack(turns).cpu()
-            yield RefreshJob(numbers, batch, versions.read(numbers), noises, settings)
+            noises = torch.stack(turns).cpu() if turns else torch.zeros(0)
+            yield RefreshJob(numbers, batch, begin(numbers), noises, settings)
 
     public = {name: value.detach().cpu() for name, value in decoder.items()}
     gpus = 1 if settings.device != "cpu" else 0

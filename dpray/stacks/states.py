@@ -3,6 +3,8 @@
 Amplification by sampling holds where the contribution of a subset depends on its records, on what
 was released and on the step, and not on when it was drawn before. Every state says itself whether
 it remembers draws, and the query that is paid for is made from that. All of it is private side.
+What is said here of encoders and of the decoder they face holds for other networks of subsets, and
+for whatever public tensors these face.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from dpray.pool import Pool
 from dpray.privacy.noise import RunKey
-from dpray.stacks.contributions import Objective, Weights, adapted
+from dpray.stacks.contributions import SubsetObjective, Weights, adapted
 from dpray.stacks.refresh import RefreshSettings, refresh
 from dpray.stacks.stack import Stack
 from dpray.stacks.subsets import SubsetBatch, Subsets
@@ -80,7 +82,7 @@ class Frozen:
 class Ephemeral(Frozen):
     """A copy of the stored encoder takes a few steps against the decoder, is used, and goes."""
 
-    objective: Objective
+    objective: SubsetObjective
     latents: Latents
     adapt_steps: int
     adapt_lr: float

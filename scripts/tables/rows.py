@@ -25,6 +25,7 @@ class PublishedFigure:
     epsilon: float | None = None  # None: the source states none
     others: str = ""  # further figures of the same row, in words
     holds: bool = False  # its epsilon withstands recomputing: it may stand on an axis of epsilon
+    true_cost: str = ""  # what its configuration costs by recomputing, where a table tells it
 
     def __str__(self) -> str:
         text = self.others

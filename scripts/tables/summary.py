@@ -15,6 +15,7 @@ from tables.kept import Place
 from tables.rows import Column, Row, Table
 
 NOT_RUN, DIVERGED = "not run", "diverged"
+TRUE_COST = "what that truly costs"
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,16 @@ def lined(header: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
 
 def markdown(table: Table, dataset: str, rows: Sequence[Measured]) -> str:
     columns = [c for c in table.columns if not c.only_if_measured or _is_measured(c, rows)]
-    header = ["row", table.published, "epsilon", "noise multiplier"]
+    told = any(_true_cost(measured) for measured in rows)
+    header = ["row", table.published, *([TRUE_COST] if told else [])]
+    header += ["epsilon", "noise multiplier"]
     header += [column.title for column in columns]
     header += ["outcome"] if table.outcome else []
     header += ["core-minutes a run", "runs"]
     lines = [
         f"# {table.title}: {dataset}",
         "",
-        *lined(header, (_cells(measured, columns, table) for measured in rows)),
+        *lined(header, (_cells(measured, columns, table, told) for measured in rows)),
         "",
         "Accuracy is on the public test set, once, at the end; mean and standard deviation over "
         f"the runs. Of a synthesizer it is that of {table.classifier} trained on its images alone; "
@@ -107,7 +110,13 @@ def _is_measured(column: Column, rows: Sequence[Measured]) -> bool:
     return any(measured.metric(column.metric) is not None for measured in rows)
 
 
-def _cells(measured: Measured, columns: Sequence[Column], table: Table) -> list[str]:
+def _true_cost(measured: Measured) -> str:
+    return measured.row.published.true_cost if measured.row.published else ""
+
+
+def _cells(
+    measured: Measured, columns: Sequence[Column], table: Table, true_cost_is_told: bool
+) -> list[str]:
     row, seconds = measured.row, measured.metric("core_seconds")
     # The clock of a run that was taken up again began anew: it took longer than it says.
     resumed = any(run["resumed"] for run in measured.runs.values())
@@ -115,6 +124,7 @@ def _cells(measured: Measured, columns: Sequence[Column], table: Table) -> list[
     return [
         row.label,
         str(row.published or "-"),
+        *([_true_cost(measured) or "-"] if true_cost_is_told else []),
         shown_epsilon(measured),
         f"{measured.noise_multiplier:.3g}" if measured.noise_multiplier is not None else "-",
         *_figures(measured, columns),

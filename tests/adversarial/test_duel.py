@@ -93,6 +93,23 @@ def test_weights_of_a_wgan_critic_stay_within_the_clip_and_others_do_not(trained
     assert min(largest["bce"]) > 0.05
 
 
+def test_a_critic_by_plain_descent_moves_by_its_rate_which_falls_evenly(trained, make_run):
+    moves = {}
+    for left in (1.0, 0.0):
+        seen = []
+
+        def look(done, critic, seen=seen):
+            seen.append(critic.inner.weight.detach().clone())
+
+        settings = {"critic_optimizer": "sgd", "lr_critic_left": left, "seen": look}
+        trained(make_run(noise_multiplier=2.0), **settings)
+        moves[left] = (seen[0], seen[1] - seen[0])
+    assert torch.equal(moves[1.0][0], moves[0.0][0])
+    # The same gradient, at five sixths of the rate after one of six steps.
+    assert torch.allclose(moves[0.0][1], 5 / 6 * moves[1.0][1], atol=1e-7)
+    assert not torch.allclose(moves[0.0][1], moves[1.0][1], atol=1e-7)
+
+
 def test_every_paid_step_is_asked_once_and_the_generator_asks_nothing(
     trained, make_run, monkeypatch
 ):

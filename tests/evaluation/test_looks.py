@@ -27,14 +27,22 @@ SCORE = Suite(
     "score", ("mlp",), 1, False, headline="mlp", epochs={"mlp": 1}, num_images=30, fidelity=False
 )
 FEW = {"latent": 2, "hidden": 8, "batch_size": 20, "epochs": 2.0}
+DUEL = {"latent": 2, "hidden": 4, "batch_size": 20, "steps": 4, "num_fakes": 6}
+TAUGHT = {"teachers": 6, "rounds": 4, "questions": 3, "num_fakes": 6, "hidden": 4}
 LEARNER = {"public_steps": 3, "public_latent": 6, "ascent_steps": 2, "noise": 2, "hidden": 4}
 TINY = {
     "augm": {**FEW, "images_per_class": 20},
+    "dp-cgan": {**DUEL, "critic_steps": 1},
+    "dp-gan": {**DUEL, "critic_steps": 2},
+    "datalens": {**TAUGHT, "signs": 5, "fits": 2},
+    "dp-kvae": {**FEW, "clusters": 2, "iterations": 1, "frequencies": 20},
     "dp-merf": {"frequencies": 20, "hidden": 8, "steps": 4, "images_per_class": 2},
     "dp-sgd": {"features": "pixels", "batch_size": 20, "steps": 8},
     "dp-vae": FEW,
     "dp2-vae": {"encoders": 6, "latent": 2, "hidden": 4, "pretrain_steps": 2, "steps": 4},
     "dpmi": {**LEARNER, "batch_size": 20, "steps": 4},
+    "g-pate": {**TAUGHT, "projections": 2, "fits": 2},
+    "pate-gan": {**TAUGHT, "questions": 6, "student_steps": 2},
     "psg": {"spc": 2, "width": 4, "iterations": 2, "outer": 2, "inner": 1, "batch_size": 20},
 }
 

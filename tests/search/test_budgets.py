@@ -27,6 +27,7 @@ NOISE_AT_ONE = 3.730632  # of one Gaussian at epsilon 1 and delta 1e-5: referenc
 
 # Where they draw batches, all ask the same: six steps at a third of the records, computed once.
 SIX = {"batch_size": 20, "epochs": 2.0}
+TAUGHT = {"teachers": 6, "teacher_steps": 1, "rounds": 2, "questions": 3, "hidden": 4}
 TINY = [
     ("augm", {"latent": 2, "hidden": 8, **SIX}),
     ("dp-merf", {"frequencies": 20, "hidden": 8, "steps": 3, "images_per_class": 2}),
@@ -61,6 +62,10 @@ TINY = [
         "dp2-vae",
         {"encoders": 6, "latent": 2, "hidden": 4, "pretrain_steps": 2, "steps": 4},
     ),
+    ("datalens", {**TAUGHT, "signs": 5}),
+    ("g-pate", {**TAUGHT, "projections": 2}),
+    ("pate-gan", {**TAUGHT, "questions": 6, "student_steps": 2}),
+    ("vaegm", {"latent": 2, "hidden": 8, "batch_size": 20, "epochs": 2.0}),
     ("psg", {"spc": 2, "width": 4, "iterations": 3, "outer": 2, "inner": 1, "batch_size": 20}),
 ]
 
