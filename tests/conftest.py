@@ -25,15 +25,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 
 
+_ON_TRAIN_OR_TUNE = ("test_train.py", "test_tune.py")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """One folder, or one file beside this one, goes to one process: they share dear fixtures.
 
-    Ray's tests, which take both cores, start clusters and kill workers, thereby never meet.
+    Ray's tests are two such groups: what runs on Ray Train and Tune, and what lies below them. Each
+    starts a Ray of its own and kills nothing but its own workers.
     """
     here = Path(__file__).parent
     for item in items:
         place = item.path.relative_to(here).parts[0]
+        if place == "distributed" and item.path.name in _ON_TRAIN_OR_TUNE:
+            place = "train and tune"
         item.add_marker(pytest.mark.xdist_group(place))
 
 

@@ -1,6 +1,5 @@
 """Runs on Ray Train workers: the same weights on any number of them, and after any death."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 import fans_out
 import pytest
 import torch
+from own_workers import own_workers
 
 from dpray import methods
 from dpray.distributed import cluster
@@ -63,17 +63,6 @@ def wait_for_checkpoint(folder: RunFolder, alive=lambda: True) -> None:
         time.sleep(0.05)
 
 
-def train_workers() -> list[int]:
-    """The processes of Ray Train's workers, by the title that Ray gives them."""
-    titles = {int(path.parent.name): path for path in Path("/proc").glob("[0-9]*/cmdline")}
-    found = []
-    for pid, path in titles.items():
-        with contextlib.suppress(OSError):
-            if b"RayTrainWorker" in path.read_bytes():
-                found.append(pid)
-    return found
-
-
 def test_three_workers_give_the_weights_and_the_ledger_of_one_process(three_cpus):
     """Of three workers one has no record at all, and of four records a step most have none."""
     sparse = {**QUICK, "batch_size": 4}
@@ -94,7 +83,7 @@ def test_a_worker_killed_in_mid_step_costs_no_budget_and_changes_no_weight(
 
     def kill_a_worker() -> None:
         wait_for_checkpoint(folder)
-        killed.append(train_workers()[-1])
+        killed.append(own_workers(b"RayTrainWorker")[-1])
         os.kill(killed[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill_a_worker)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from own_workers import own_workers
 
 from dpray.distributed import cluster
 from dpray.distributed.tune import TrialSize, bundles_of, run_on_ray
@@ -35,18 +36,6 @@ def make(trials=3, settings=QUICK, **words) -> SearchSpec:
 def start(search: SearchSpec, name: str = "a-search") -> Trials:
     folder = make_search_folder(name, search)
     return Trials(folder, begin(folder, search, test_key=3), FACTS)
-
-
-def trial_workers() -> list[int]:
-    """The processes of trials, by the title that Ray gives them while they train."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if path.read_bytes().startswith((b"ray::ImplicitFunc", b"ray::_work")):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
 
 
 def wait_for_checkpoint(folder: SearchFolder) -> None:
@@ -76,7 +65,7 @@ def test_a_killed_worker_loses_no_trial_and_pays_nothing_twice(local_ray, monkey
 
     def kill():
         wait_for_checkpoint(trials.folder)
-        for pid in trial_workers():
+        for pid in own_workers(b"ray::ImplicitFunc", b"ray::_work"):
             os.kill(pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill, daemon=True)

@@ -30,6 +30,7 @@ FEW = {"latent": 2, "hidden": 8, "batch_size": 20, "epochs": 2.0}
 DUEL = {"latent": 2, "hidden": 4, "batch_size": 20, "steps": 4, "num_fakes": 6}
 TAUGHT = {"teachers": 6, "rounds": 4, "questions": 3, "num_fakes": 6, "hidden": 4}
 LEARNER = {"public_steps": 3, "public_latent": 6, "ascent_steps": 2, "noise": 2, "hidden": 4}
+SMALL = {"latent": 2, "hidden": 4, "num_fakes": 6, "subsets_per_step": 3, "steps": 4}
 TINY = {
     "augm": {**FEW, "images_per_class": 20},
     "dp-cgan": {**DUEL, "critic_steps": 1},
@@ -38,10 +39,12 @@ TINY = {
     "dp-kvae": {**FEW, "clusters": 2, "iterations": 1, "frequencies": 20},
     "dp-merf": {"frequencies": 20, "hidden": 8, "steps": 4, "images_per_class": 2},
     "dp-sgd": {"features": "pixels", "batch_size": 20, "steps": 8},
+    "dp-sinkhorn": {"latent": 2, "hidden": 8, "batch_size": 20, "num_fakes": 6, "steps": 4},
     "dp-vae": FEW,
     "dp2-vae": {"encoders": 6, "latent": 2, "hidden": 4, "pretrain_steps": 2, "steps": 4},
     "dpmi": {**LEARNER, "batch_size": 20, "steps": 4},
     "g-pate": {**TAUGHT, "projections": 2, "fits": 2},
+    "gs-wgan": {**SMALL, "critics": 6, "critic_hidden": 3, "num_images": 6, "warm_steps": 2},
     "pate-gan": {**TAUGHT, "questions": 6, "student_steps": 2},
     "psg": {"spc": 2, "width": 4, "iterations": 2, "outer": 2, "inner": 1, "batch_size": 20},
 }
