@@ -33,7 +33,8 @@ def pytest_collection_modifyitems(items):
     """One folder, or one file beside this one, goes to one process: they share dear fixtures.
 
     Ray's tests are two such groups: what runs on Ray Train and Tune, and what lies below them. Each
-    starts a Ray of its own and kills nothing but its own workers.
+    starts a Ray of its own and kills nothing but its own workers. They come first, one in each
+    process: they wait a lot, and what is left at the end should be small pieces.
     """
     here = Path(__file__).parent
     for item in items:
@@ -41,6 +42,7 @@ def pytest_collection_modifyitems(items):
         if place == "distributed" and item.path.name in _ON_TRAIN_OR_TUNE:
             place = "train and tune"
         item.add_marker(pytest.mark.xdist_group(place))
+    items.sort(key=lambda item: item.path.relative_to(here).parts[0] != "distributed")
 
 
 def pytest_collection_finish(session):
