@@ -20,6 +20,7 @@ a first look:
   dpray run dp-sgd --dataset mnist --epsilon 3
   dpray models
   dpray plan --records 60000 --batch-size 256 --epochs 15 --epsilon 1
+  dpray tune dp-sgd --dataset mnist --epsilon 1 --trials 40 --charge select
 """
 
 
