@@ -21,10 +21,10 @@ from dpray.runs import RunFolder, runs_folder
 from dpray.search.budgets import DataFacts
 from dpray.search.conduct import run_here
 from dpray.search.cost import SearchCost, cost_beforehand
-from dpray.search.ending import publish, with_search_on_card
+from dpray.search.ending import check_charges, publish, with_search_on_card
 from dpray.search.folder import SearchFolder, make_search_folder, new_search_id
 from dpray.search.handing_out import Trials, begin
-from dpray.search.journal import Finished
+from dpray.search.journal import Finished, Journal
 from dpray.search.outcome import SearchOutcome
 from dpray.search.refusals import check_data
 from dpray.search.trials import SearchSpec
@@ -94,6 +94,7 @@ def tune(
             best, trials = _search(
                 folder, search, facts, final_facts, conduct=conduct, progress=progress
             )
+            check_charges(folder, Journal(folder.private).finished(), cost)
             final = search.final_spec(best.draw, final_facts)
             folder.write_json("best.json", final.to_json())
             if search.charge == "public":

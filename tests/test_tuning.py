@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpray import cli
-from dpray.errors import NoTrialWorked
+from dpray.errors import LedgerDamaged, NoTrialWorked
 from dpray.execute import check
 from dpray.privacy.card import Card, verify
 from dpray.runs import runs_folder
@@ -53,6 +53,13 @@ def test_a_paid_search_leaves_its_best_trial_under_a_card_of_the_whole():
     assert tuned.result.metric("search_score") == best.score
     assert tuned.result.metric("epsilon") == card.epsilon
     assert tuned.result.spec.settings["lr"] == best.draw["lr"]
+
+
+def test_a_trial_that_was_charged_with_more_than_declared_ends_the_search(monkeypatch):
+    declared = cost_beforehand(make(settings={**FIXED, "steps": 9}), FACTS)
+    monkeypatch.setattr("dpray.tuning.cost_beforehand", lambda *words: declared)
+    with pytest.raises(LedgerDamaged, match="charged with more"):
+        tune(make(trials=1), track=False)
 
 
 def test_the_test_set_is_read_once_the_choice_is_made():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from dpray.contract import Classifier, Release, Synthesizer
@@ -13,7 +13,8 @@ from dpray.evaluation.suite import measure_classifier, measure_images, suite_of_
 from dpray.evaluation.synthetic import draw, num_images
 from dpray.execute import Result, read_result, write_result
 from dpray.pool import Pool, SerialPool
-from dpray.privacy.card import card_of_search, verify
+from dpray.privacy.card import Card, card_of_search, verify
+from dpray.privacy.ledger import ledger_from_json
 from dpray.runs import RunFolder, make_folder, runs_folder
 from dpray.search.conduct import SCORE
 from dpray.search.cost import SearchCost
@@ -66,6 +67,17 @@ def publish(
     )
     write_result(result)
     return result
+
+
+def check_charges(folder: SearchFolder, trials: Iterable[Finished], cost: SearchCost) -> None:
+    """Refuses a search of which a trial was charged with more than the search declared.
+
+    The cost was computed from what trials would be charged with; this is what they were.
+    """
+    for one in trials:
+        file = folder.trial(one.run_id).path / "card.json"
+        if cost.searched is not None and file.exists():
+            cost.searched.check_ledger(ledger_from_json(dict(Card.read(file).ledger)))
 
 
 def with_search_on_card(result: Result, cost: SearchCost) -> Result:
