@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from dpray import moments
 from dpray.errors import BadInput
 from dpray.methods.dp_moments import DPMoments
 
@@ -60,15 +61,13 @@ def test_the_parts_share_the_budget_as_one_gaussian(tiny_data, make_run):
 
 def test_the_moments_of_a_record_have_norm_one_at_most(tiny_data, make_run, monkeypatch):
     norms = []
-    from dpray.methods import dp_moments
-
-    honest = dp_moments.noisy_slot_sums
+    honest = moments.noisy_slot_sums
 
     def look(vectors, slots, **settings):
         norms.append(vectors(torch.arange(len(slots))).norm(dim=1))
         return honest(vectors, slots, **settings)
 
-    monkeypatch.setattr(dp_moments, "noisy_slot_sums", look)
+    monkeypatch.setattr(moments, "noisy_slot_sums", look)
     DPMoments(dimensions=6, radius=0.1, components=2).fit(tiny_data, make_run())
     assert len(norms) == 2
     for found in norms:
