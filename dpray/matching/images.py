@@ -1,14 +1,17 @@
 """What is learnt: the pixels themselves, or a generator whose images they are.
 
-Labels are balanced and public, images start from noise and stay in [0, 1]: the set can be used as
-any images can. `forward(rows)` gives some of the images, ready to be differentiated.
+Labels are balanced and public, images start from noise or released draws and stay in [0, 1]: the
+set can be used as any images can. `forward(rows)` gives some of the images, ready to be
+differentiated.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpray import models
@@ -56,6 +59,37 @@ class FreePixels(LearntImages):
 
     def optimizer(self, lr: float, momentum: float) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=lr, momentum=momentum)
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        self.pixels.clamp_(0, 1)
+
+
+class SmoothPixels(LearntImages):
+    """Pixels that are seen through a small blur: what is learnt stays free of speckles."""
+
+    kernel: Tensor  # (K,)
+
+    def __init__(self, labels: Tensor, start: Tensor, blur: float) -> None:
+        """`blur` is the deviation of the Gaussian in pixels; 0 for none."""
+        super().__init__(labels)
+        self.pixels = nn.Parameter(start.clone())
+        reach = math.ceil(3 * blur)
+        places = torch.arange(-reach, reach + 1).float()
+        kernel = torch.exp(-0.5 * (places / max(blur, 1e-3)).square())
+        self.register_buffer("kernel", kernel / kernel.sum())
+
+    def forward(self, rows: Tensor) -> Tensor:
+        pixels = self.pixels[rows]
+        count, channels, height, width = pixels.shape
+        maps = pixels.reshape(count * channels, 1, height, width)
+        reach = len(self.kernel) // 2
+        maps = F.conv2d(maps, self.kernel.reshape(1, 1, 1, -1), padding=(0, reach))
+        maps = F.conv2d(maps, self.kernel.reshape(1, 1, -1, 1), padding=(reach, 0))
+        return maps.reshape(count, channels, height, width)
+
+    def optimizer(self, lr: float, momentum: float) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), lr=lr, betas=(momentum, 0.99))
 
     @torch.no_grad()
     def settle(self) -> None:

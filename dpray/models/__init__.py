@@ -38,6 +38,7 @@ _TABLE: dict[str, str] = {
     "passed-through": "dpray.models.passed_through:PassedThrough",
     "prior-generator": "dpray.models.priors:PriorGenerator",
     "snapshots": "dpray.models.tasks:Snapshots",
+    "warped-set": "dpray.models.warped_sets:WarpedSet",
 }
 
 

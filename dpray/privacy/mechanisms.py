@@ -2,8 +2,8 @@
 
 `noisy_sum` adds the noise to a sum whose sensitivity its caller vouches for. The two others bound
 each record themselves: `noisy_slot_sums` adds every record's vector to one slot (its class, or its
-cell of a class), `noisy_second_moment` adds up outer products. What is no sum of records at all is
-clipped as a whole, in `groups.py`.
+cell of a class; `bounded_slot_sums` is that sum before the noise), `noisy_second_moment` adds up
+outer products. What is no sum of records at all is clipped as a whole, in `groups.py`.
 """
 
 from __future__ import annotations
@@ -66,11 +66,30 @@ def noisy_slot_sums(
     # Refused before a record is read, though `noisy_sum` counts the step.
     if paid.query.steps != 1:
         raise BadInput(f"{paid.query.name!r} is one release, not {paid.query.steps}")
+    raw_sums = bounded_slot_sums(
+        vectors, slots, num_slots=num_slots, dimension=dimension, bound=paid.query.sensitivity
+    )
+    return noisy_sum(raw_sums, paid=paid, key=key, world=world)
+
+
+def bounded_slot_sums(
+    vectors: Callable[[Tensor], Tensor],
+    slots: Tensor,
+    *,
+    num_slots: int,
+    dimension: int,
+    bound: float,
+) -> Tensor:
+    """(num_slots, dimension): what local records add up to, before the noise. Private.
+
+    Guarantee: a record adds one vector, to one slot, scaled down to norm `bound` where it is
+    longer and left out where it is not finite. For a sum that is made in several parts.
+    """
     raw_sums = torch.zeros(num_slots, dimension, dtype=torch.float64)
     for rows in torch.arange(len(slots)).split(_BLOCK):
-        bounded = _bounded(vectors(rows), paid.query.sensitivity)
+        bounded = _bounded(vectors(rows), bound)
         raw_sums.index_add_(0, slots[rows], bounded.cpu())
-    return noisy_sum(raw_sums, paid=paid, key=key, world=world)
+    return raw_sums
 
 
 def noisy_second_moment(

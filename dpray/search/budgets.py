@@ -60,7 +60,7 @@ _MOVE_THE_COST = frozenset(
     }
 )
 # Every setting of theirs leaves one Gaussian, or several that add up to one.
-_ONE_GAUSSIAN = ("dp-merf", "dp-moments")
+_ONE_GAUSSIAN = ("dp-match", "dp-merf", "dp-moments")
 # Their settings alone say what they ask.
 _BY_THEIR_QUERY = ("datalens", "dp2-vae", "g-pate", "pate-gan")
 

@@ -1,0 +1,204 @@
+"""DP-Match: mean features of every class, released once; images are moved to them for free.
+
+Distribution matching (Zhao and Bilen 2023, https://arxiv.org/abs/2110.04181) with one noisy target.
+Private data are touched by three sums over all records, paid for together before the first:
+noisy principal directions, moments of each class in them, and the mean features of each class under
+many random networks. Draws of the noisy Gaussians centre the features, which leaves four
+times as much of a record's norm to what tells classes apart, and are where the images start.
+Shapes: N records, S classes, M networks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dpray import models
+from dpray.checkpoints import Checkpoint, pack, unpack
+from dpray.contract import Run, Synthesizer, refuse_one_class
+from dpray.data.records import TrainingData
+from dpray.embeddings import SENSITIVITY
+from dpray.errors import BadInput
+from dpray.matching.images import LearntImages, SmoothPixels, balanced_labels
+from dpray.matching.means import distance, noisy_class_means
+from dpray.methods import register
+from dpray.models.mixtures import GaussianMixture
+from dpray.models.random_features import RandomFeatures
+from dpray.moments import open_subspace
+from dpray.privacy.queries import GaussianSum
+
+_DIRECTIONS = 0.2  # of the share of the moments; the rest goes to those of the classes
+_DRAWS = 2000  # of the Gaussians, that centre the features
+_MOMENTUM = 0.5
+_LAST_RATE = 0.01  # of the first one
+_MOST_IMAGES = 10_000  # a class, that can be meant
+_MOST_FEATURES = 20_000_000  # of all classes together, in float64: 160 MB
+
+
+@register("dp-match")
+@dataclass(frozen=True, kw_only=True)
+class DPMatch:
+    private: ClassVar[bool] = True
+    summary: ClassVar[str] = "images moved to noisy mean features of each class, released once"
+    paper: ClassVar[str] = "distribution matching after Zhao and Bilen 2023"
+    can_be_looked_at: ClassVar[bool] = True
+
+    spc: int = 100  # images a class
+    networks: int = 12
+    width: int = 32  # channels of the first convolution; later ones have twice as many
+    steps: int = 400  # of the images, each towards the target of one network
+    lr: float = 0.08
+    blur: float = 0.5  # deviation in pixels of what the images are seen through; 0: of nothing
+    # How much an image is bent when it is drawn; with 0 the set is released as it is.
+    warp: float = 1.0
+    moments_share: float = 0.25  # of the budget, in squared Gaussian terms
+    dimensions: int | None = None  # of the subspace the Gaussians live in; None: 60 or all
+    radius: float = 0.36  # longer images are scaled down to this, per root of a pixel
+
+    def check(self, data: TrainingData) -> None:
+        refuse_one_class(data)
+        for name, most in (("spc", _MOST_IMAGES), ("networks", 1000), ("width", 1024)):
+            if not 1 <= getattr(self, name) <= most:
+                raise BadInput(f"{name} {getattr(self, name)} must be from 1 to {most}")
+        if self.steps < 1:
+            raise BadInput(f"steps {self.steps} must be at least 1")
+        if not 0 < self.lr < math.inf or not 0 <= self.blur <= min(data.shape[1:]) / 6:
+            raise BadInput(
+                f"lr {self.lr:g} must be above 0, blur {self.blur:g} from 0 to a sixth of a side"
+            )
+        if not 0 <= self.warp <= 3 or not 0 < self.moments_share < 1 or not 0 < self.radius <= 1:
+            raise BadInput(
+                f"warp {self.warp:g} must be from 0 to 3, moments_share {self.moments_share:g} "
+                f"and radius {self.radius:g} between 0 and 1"
+            )
+        pixels = math.prod(data.shape)
+        if self.dimensions is not None and not 1 <= self.dimensions <= pixels:
+            raise BadInput(f"dimensions {self.dimensions} must be 1 to {pixels}, all of an image")
+        one = RandomFeatures(data.shape, self.width, torch.Generator())
+        released = self.networks * one.num_features * data.num_classes
+        if released > _MOST_FEATURES:
+            raise BadInput(
+                f"{self.networks} networks of width {self.width} give {released:,} numbers to "
+                f"release; at most {_MOST_FEATURES:,}: take fewer or narrower ones"
+            )
+
+    def fit(self, data: TrainingData, run: Run) -> Synthesizer:
+        directions, classes, features = (run.ledger.pay(query) for query in self._queries(run))
+        run.facts.update(sampling="all records, no sampling")  # each part has a noise of its own
+        dimensions = self.dimensions or min(60, math.prod(data.shape))
+        with run.progress("dp-match moments", 2) as bar:
+            bar.note(f"epsilon {run.ledger.epsilon:.3g} charged, delta {run.ledger.budget.delta:g}")
+            inner = open_subspace(data, run, directions, dimensions=dimensions, radius=self.radius)
+            bar.advance()
+            moments = inner.moments("classes", data.private.labels, data.num_classes, classes)
+            gaussians = moments.mixture(data, inner, components=1).to(run.device)
+            bar.advance()
+        networks = self._networks(data, gaussians, run)
+        targets = noisy_class_means(data, networks, run, features)
+        labels = balanced_labels(data.num_classes, self.spc)
+        start = gaussians(labels, run.generator("start"))
+        images = SmoothPixels(labels, start, self.blur).to(run.device)
+        so_far = self._release(images, data)
+        if run.world.is_first:
+            self._move(images, networks, targets, run, so_far)
+        # Rank 0's images on every rank: what is fitted to a release needs no second worker.
+        images.pixels.data.copy_(run.world.share(images.pixels.data))
+        return so_far()
+
+    def _queries(self, run: Run) -> list[GaussianSum]:
+        """What is asked of the records: three Gaussians that share the budget as one."""
+        shares = {
+            "principal directions": (_DIRECTIONS * self.moments_share, 1.0),
+            "class moments": ((1 - _DIRECTIONS) * self.moments_share, 1.0),
+            "class features": (1 - self.moments_share, SENSITIVITY),
+        }
+
+        def with_noise(noise: float) -> list[GaussianSum]:
+            return [
+                GaussianSum(
+                    name=name, noise_multiplier=noise / math.sqrt(share), sensitivity=sensitivity
+                )
+                for name, (share, sensitivity) in shares.items()
+            ]
+
+        if run.noise_multiplier is not None:
+            return with_noise(run.noise_multiplier)
+        return run.world.from_first(lambda: run.ledger.calibrate_together(with_noise))
+
+    def _networks(
+        self, data: TrainingData, gaussians: GaussianMixture, run: Run
+    ) -> list[RandomFeatures]:
+        """Random networks, centred on draws of released Gaussians: no record is read."""
+        labels = torch.arange(_DRAWS) % data.num_classes
+        draws = gaussians(labels, run.generator("draws"))
+        made = []
+        for number in range(self.networks):
+            rng = run.generator(f"network {number}")
+            network = RandomFeatures(data.shape, self.width, rng).to(run.device)
+            network.centre_on(draws)
+            # Computed on one rank and told to all: every rank must ask the same to the bit.
+            network.centre.copy_(run.world.share(network.centre))
+            made.append(network)
+        return made
+
+    def _move(
+        self,
+        images: LearntImages,
+        networks: Sequence[RandomFeatures],
+        targets: Sequence[Tensor],
+        run: Run,
+        so_far: Callable[[], Synthesizer],
+    ) -> None:
+        """Moves the images; after that their mean features are the released ones, but for noise."""
+        targets = [target.to(run.device) for target in targets]
+        optimizer = images.optimizer(self.lr, _MOMENTUM)
+        every, first = torch.arange(len(images)), 0
+        kept = run.checkpoints.latest("images", ledger_heads=run.ledger.heads)
+        if kept is not None:
+            unpack(kept.tensors, {"images": images}, optimizer)
+            first = kept.step
+        with run.progress("dp-match images", self.steps) as bar:
+            bar.advance(first)
+            for step in range(first, self.steps):
+                falling = 0.5 * (1 + math.cos(math.pi * step / self.steps))
+                optimizer.param_groups[0]["lr"] = self.lr * max(falling, _LAST_RATE)
+                rng = run.generator(f"step {step}")
+                chosen = int(torch.randint(len(networks), (1,), generator=rng))
+                optimizer.zero_grad()
+                distance(networks[chosen], images(every), targets[chosen]).backward()
+                optimizer.step()
+                images.settle()
+                bar.advance()
+                run.look(step + 1, self.steps, so_far)
+                if run.checkpoints.due():
+                    tensors = pack({"images": images}, optimizer)
+                    checkpoint = Checkpoint(step + 1, tensors, run.ledger.head)
+                    run.checkpoints.save("images", checkpoint)
+        tensors = pack({"images": images}, optimizer)
+        run.checkpoints.save("images", Checkpoint(self.steps, tensors, run.ledger.head))
+
+    def _release(self, images: LearntImages, data: TrainingData) -> Callable[[], Synthesizer]:
+        arguments: dict[str, Any] = {"shape": list(data.shape), "num_images": len(images)}
+        name = "image-set"
+        if self.warp > 0:
+            name, arguments = "warped-set", {**arguments, "warp": self.warp}
+
+        def so_far() -> Synthesizer:
+            module = models.build(name, **arguments)
+            with torch.no_grad():
+                module.get_buffer("images").copy_(images.all().clamp(0, 1))
+                module.get_buffer("labels").copy_(images.labels)
+            return Synthesizer(
+                model=name,
+                arguments=arguments,
+                module=module.eval(),
+                class_names=data.class_names,
+                shape=data.shape,
+            )
+
+        return so_far

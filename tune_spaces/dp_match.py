@@ -1,0 +1,16 @@
+"""DP-Match: three noisy sums whose noise the budget sets; moving images is post-processing.
+
+So the search is over what is asked (networks, and the share of the moments) and over how images are
+moved to it and drawn from. No key changes what a trial costs.
+"""
+
+from dpray.search.space import choice, log_uniform, uniform, whole
+
+SPACE = {
+    "networks": whole(6, 24, log=True),
+    "spc": choice(50, 100, 150),
+    "lr": log_uniform(0.03, 0.2),
+    "blur": choice(0.0, 0.4, 0.5, 0.7),
+    "warp": uniform(0.2, 1.5),
+    "moments_share": uniform(0.1, 0.5),
+}
