@@ -162,7 +162,9 @@ BAD = {
         "independent draws",
     ),
     "a scheduler": (["--charge", "select", "--scheduler", "asha"], "know nothing of each other"),
-    "a score": (["--score", "cnnn"], "did you mean"),
+    "a score of a classifier": (["--score", "cnn"], "dp-sgd is a classifier"),
+    "images for a classifier": (["--score-images", "100"], "is for synthesizers"),
+    "looks of nobody": (["--looks", "4"], "needs a scheduler"),
     "looks": (["--scheduler", "asha", "--looks", "1"], "2 to 8"),
 }
 
@@ -177,6 +179,13 @@ def test_what_is_wrong_is_one_line_and_nothing_is_charged(case, capsys, tmp_path
     assert cli.main([*start, *words, "--no-tracking", "--on", "here"]) == 2
     error = capsys.readouterr().err.strip().splitlines()
     assert len(error) == 1 and said in error[0]
+    assert not searches_folder().exists()
+
+
+def test_a_score_by_an_unknown_classifier_is_refused_with_the_known_ones(capsys):
+    words = "tune dp-merf --dataset digits --epsilon 1 --charge compose --score cnnn --on here"
+    assert cli.main(words.split()) == 2
+    assert "did you mean" in capsys.readouterr().err
     assert not searches_folder().exists()
 
 

@@ -1,4 +1,4 @@
-"""`dpray report`: one static page about all recorded runs."""
+"""`dpray report`: static pages about all recorded runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ examples:
   dpray report --dataset mnist --out for-paper   the runs on mnist only
 
 Runs are read from the MLflow store that MLFLOW_TRACKING_URI names, or from dpray's own.
-The page needs no network: the folder can be opened, sent or served as it is.
+comparison.html beside the page holds all methods: epsilon against accuracy, core-minutes, and what
+others published. Neither needs a network: the folder can be opened, sent or served as it is.
 """
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
-        help="write one page about all recorded runs",
-        description="One static HTML page: accuracy, epsilon, cost, samples and where the budget "
-        "went, with the privacy card of every run.",
+        help="write pages about all recorded runs",
+        description="Static HTML pages: accuracy, epsilon, cost, samples and where the budget\n"
+        "went, with the privacy card of every run, and a comparison of all methods.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -43,13 +44,15 @@ def _report(args: argparse.Namespace) -> int:
     # Before the store is read, which may take a while.
     if args.out.exists() and not args.out.is_dir():
         raise BadInput(f"--out {args.out} is a file: name a folder for the report")
+    from dpray.reporting.page import COMPARISON
     from dpray.reporting.report import write_report
     from dpray.tracking.history import history
 
     runs = history(args.experiment, args.dataset, say=say)
     path = write_report(runs, args.out)
     if args.json:
-        print_json({"page": str(path), "runs": len(runs)})
+        compared = path.with_name(COMPARISON)
+        print_json({"page": str(path), "comparison": str(compared), "runs": len(runs)})
     else:
         print(path)
     return 0

@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import torch
 
 from dpray.cli.output import hush, print_json, say
+from dpray.contract import Classifier
 from dpray.errors import BadInput
 from dpray.execute import execute
 from dpray.progress import silent, terminal
@@ -102,7 +103,6 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--looks",
         type=int,
-        default=SearchSpec.looks,
         metavar="N",
         help="with a scheduler: how often a trial is scored, its end included; all share the "
         f"budget of its score; default {SearchSpec.looks}",
@@ -117,15 +117,13 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--score",
-        default=SearchSpec.score,
         metavar="C",
-        help="the classifier that scores synthetic images (lr, mlp, cnn, ...); default "
-        f"{SearchSpec.score}",
+        help="of a synthesizer: the classifier that scores its images (lr, mlp, cnn, ...); "
+        f"default {SearchSpec.score}",
     )
     group.add_argument(
         "--score-images",
         type=int,
-        default=SearchSpec.score_images,
         metavar="N",
         help=f"how many images it is trained on; default {SearchSpec.score_images:,}",
     )
@@ -191,6 +189,8 @@ def _search(args: argparse.Namespace) -> SearchSpec:
     kind = methods.find(args.method)
     if args.dataset is None:
         raise BadInput("name a dataset with --dataset; `dpray data list` shows what there is")
+    _refuse_unused(args, kind)
+    said = {name: getattr(args, name) for name in ("looks", "score", "score_images")}
     return SearchSpec(
         method=args.method,
         dataset=args.dataset,
@@ -208,12 +208,26 @@ def _search(args: argparse.Namespace) -> SearchSpec:
         sampler=args.sampler,
         scheduler=args.scheduler,
         proxy=args.proxy,
-        score=args.score,
-        score_images=args.score_images,
-        looks=args.looks,
         least_steps=args.least_steps,
         most_steps=args.most_steps,
+        **{name: value for name, value in said.items() if value is not None},
     )
+
+
+def _refuse_unused(args: argparse.Namespace, kind: type[Any]) -> None:
+    """What was said and would change nothing: who said it expects that it does."""
+    if args.looks is not None and args.scheduler == "none":
+        choices = ", ".join(name for name in get_args(Scheduler) if name != "none")
+        raise BadInput(
+            f"--looks {args.looks} needs a scheduler, which looks at trials on their way: add "
+            f"--scheduler ({choices}), or leave --looks out"
+        )
+    scores = {"--score": args.score, "--score-images": args.score_images}
+    given = next((f"{name} {value}" for name, value in scores.items() if value is not None), None)
+    if given is not None and get_type_hints(kind.fit)["return"] is Classifier:
+        raise BadInput(
+            f"{given} is for synthesizers: {args.method} is a classifier and is scored by itself"
+        )
 
 
 def _fixed(args: argparse.Namespace, kind: type[Any]) -> dict[str, Any]:

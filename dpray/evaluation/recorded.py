@@ -16,6 +16,7 @@ from dpray.privacy.card import Card
 class RecordedRun:
     run_id: str
     method: str
+    kind: str  # classifier or synthesizer
     dataset: str  # the word the run was started with: a name or a path; `card.dataset` is to show
     seed: int
     settings: Mapping[str, str]  # the method's, defaults included, as they were recorded

@@ -245,7 +245,7 @@ class GSWgan:
         """The critics, warmed up where they are missing, in the state in which steps use them."""
         made_by = goal.digest(fingerprint, str(run.seed), json.dumps(asdict(self)))
         versions = EncoderVersions(
-            run.workdir / "critics", made_by=made_by, say=run.checkpoints.say
+            run.workdir / "critics", made_by=made_by, say=run.checkpoints.say, holds="critics"
         )
         kept = run.checkpoints.latest("train", ledger_heads=run.ledger.heads)
         # Critics that changed since cannot be made again from their start.

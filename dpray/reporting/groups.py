@@ -44,6 +44,10 @@ class Group:
     def method(self) -> str:
         return self.first.method
 
+    @property
+    def kind(self) -> str:
+        return self.first.kind
+
     @cached_property
     def epsilon(self) -> float:
         """Of one run: the largest of them, should they differ beyond the digits shown."""

@@ -7,20 +7,20 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from dpray import __version__
 from dpray.evaluation.recorded import RecordedRun
+from dpray.reporting.document import (
+    anchors_of,
+    dataset_links,
+    document,
+    made_words,
+    unfit_notice,
+)
 from dpray.reporting.groups import Figure, Group
 from dpray.reporting.markup import Html, join, tag
-from dpray.reporting.plots import accuracy_plot
-from dpray.reporting.published import Published, numbered_sources, published_on, to_draw
-from dpray.reporting.style import STYLE
-from dpray.reporting.tables import (
-    epsilon_words,
-    ledger_table,
-    published_table,
-    runs_table,
-)
+from dpray.reporting.tables import epsilon_words, ledger_table, runs_table
 
+TITLE = "dpray report"
+COMPARISON = "comparison.html"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _EPSILON = (
     "Epsilon bounds what one run gives away about any one record (an image and its label): "
@@ -40,81 +40,65 @@ _BUDGET = (
 
 
 def page(
-    by_dataset: Mapping[str, Sequence[Group]], *, cards: Mapping[str, str], made: datetime
+    by_dataset: Mapping[str, Sequence[Group]],
+    *,
+    figures: Mapping[str, Html],
+    cards: Mapping[str, str],
+    made: datetime,
 ) -> str:
-    """The whole document. `cards` are the addresses of the cards by run id, without ending."""
+    """The whole document.
+
+    `figures` are the plots by dataset, `cards` the addresses of the cards by run id, without
+    ending.
+    """
     groups = [group for rows in by_dataset.values() for group in rows]
-    anchors = {dataset: f"dataset-{number}" for number, dataset in enumerate(by_dataset, 1)}
-    methods = sorted({group.method for group in groups})
-    sections = [
-        _section(dataset, rows, cards, anchors[dataset], methods)
-        for dataset, rows in by_dataset.items()
-    ]
-    links = [
-        join(tag("a", rows[0].card.dataset, href=f"#{anchors[dataset]}"), " ")
-        for dataset, rows in by_dataset.items()
-    ]
-    body = tag(
-        "body",
+    anchors = anchors_of(by_dataset)
+    comparison = tag("a", "All methods compared on one page", href=COMPARISON)
+    return document(
+        TITLE,
         tag(
             "header",
             tag("h1", "Differentially private runs"),
-            tag("p", _made_words(groups, made), class_="made"),
+            tag("p", made_words(groups, made), class_="made"),
             tag("p", _EPSILON),
-            _notice(groups),
-            tag("nav", tag("p", "Datasets: ", *links), aria_label="Datasets"),
+            unfit_notice(groups),
+            tag(
+                "nav",
+                tag("p", comparison, ": epsilon, accuracy, cost, and what others published"),
+                dataset_links(by_dataset),
+                aria_label="Pages and datasets",
+            ),
         ),
-        tag("main", *sections),
+        tag(
+            "main",
+            *(
+                _section(rows, cards, anchors[dataset], figures[dataset])
+                for dataset, rows in by_dataset.items()
+            ),
+        ),
     )
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", "dpray report"),
-        tag("style", Html(STYLE)),
-    )
-    return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
 
 
-def _made_words(groups: Sequence[Group], made: datetime) -> str:
-    count = sum(len(group.runs) for group in groups)
-    runs = "1 run" if count == 1 else f"{count} runs"
-    return f"dpray {__version__}, {runs}, made on {made:%Y-%m-%d at %H:%M %Z}".strip()
-
-
-def _notice(groups: Sequence[Group]) -> Html:
-    unfit = sum(len(group.runs) for group in groups if group.reasons_against)
-    if not unfit:
-        return Html("")
-    count = sum(len(group.runs) for group in groups)
-    words = (
-        f"Not fit for release: {unfit} of {count} on this page; the tables say why. What such a "
-        "run shows is as private as its records: where those are not public, keep this page to "
-        "yourself."
-    )
-    return tag("p", words, class_="notice")
-
-
-def _section(
-    dataset: str,
-    groups: Sequence[Group],
-    cards: Mapping[str, str],
-    anchor: str,
-    methods: Sequence[str],
-) -> Html:
+def _section(groups: Sequence[Group], cards: Mapping[str, str], anchor: str, figure: Html) -> Html:
     name = groups[0].card.dataset
+    more = tag("a", "the comparison", href=f"{COMPARISON}#{anchor}")
     return tag(
         "section",
         tag("h2", name, id=anchor),
         tag("h3", "Runs"),
         runs_table(name, groups, cards),
         _metric_words(groups),
-        _plots(dataset, name, groups, methods),
+        join(
+            tag("h3", "Accuracy against epsilon"),
+            figure,
+            tag("p", "With its numbers and sources: ", more, "."),
+        )
+        if figure
+        else "",
         _samples(name, groups),
         tag("h3", "Where the budget went"),
         tag("p", _BUDGET),
         *(ledger_table(group.first) for group in groups),
-        _published(dataset, name),
     )
 
 
@@ -133,43 +117,6 @@ def _metric_words(groups: Sequence[Group]) -> Html:
             "Inception: they do not compare with published ones."
         )
     return tag("p", tag("small", " ".join(words))) if words else Html("")
-
-
-def _plots(dataset: str, name: str, groups: Sequence[Group], methods: Sequence[str]) -> Html:
-    published = to_draw(dataset)
-    if sum(group.accuracy is not None for group in groups) + len(published) < 2:
-        return Html("")  # one point is no plot
-    labels = {f: f"{f.method} [{numbered_sources(dataset)[f.source]}]" for f in published}
-    described = f"Plot of test accuracy against epsilon on {name}; the tables hold its numbers"
-    both = [
-        tag(
-            "div",
-            accuracy_plot(groups, labels, methods=methods, narrow=narrow, described_as=described),
-            class_="narrow" if narrow else "wide",
-        )
-        for narrow in (False, True)
-    ]
-    return join(
-        tag("h3", "Accuracy against epsilon"),
-        tag("figure", *both, tag("figcaption", _plot_words(published))),
-    )
-
-
-def _plot_words(published: Sequence[Published]) -> str:
-    words = (
-        "Points are the runs above, with one standard deviation where there are several seeds; "
-        "a dashed line is the best run without privacy."
-    )
-    if published:
-        words += " Grey bars are figures others published, each named with its source."
-    if any(figure.epsilon is None for figure in published):
-        words += " Grey triangles on the edge were published without an epsilon."
-    if published:
-        words += (
-            " Published figures were not measured here, and their protocols differ from ours "
-            "and from each other: the sources stand at the end of the section."
-        )
-    return words
 
 
 def _samples(name: str, groups: Sequence[Group]) -> Html:
@@ -214,25 +161,3 @@ def _accuracy_words(group: Group) -> str:
 def percent_words(figure: Figure) -> str:
     mean = f"{100 * figure.mean:.2f}"
     return mean if figure.spread is None else f"{mean} ± {100 * figure.spread:.2f}"
-
-
-def _published(dataset: str, name: str) -> Html:
-    figures = published_on(dataset)
-    if not figures:
-        return Html("")
-    sources = numbered_sources(dataset)
-    protocols = [tag("li", tag("b", s.name), ". ", s.protocol) for s in sources]
-    return join(
-        tag("h3", "Published, not measured here"),
-        tag(
-            "p",
-            "What others report. Their protocols differ, so compare within one source, and "
-            "with our runs only as a rough mark.",
-        ),
-        tag(
-            "details",
-            tag("summary", f"{len(figures)} published figures on {name}"),
-            published_table(name, figures, sources),
-        ),
-        tag("ol", *protocols, class_="protocols"),
-    )

@@ -54,7 +54,8 @@ summary { cursor: pointer; }
 .yes { color: var(--good); font-weight: 600; }
 .no { color: var(--bad); font-weight: 700; }
 figure { margin: 0 0 1.25rem; }
-.wide { max-width: 62rem; }
+.wide { max-width: 72rem; }
+figcaption { padding-top: .5rem; }
 figure svg { display: block; width: 100%; height: auto; font-family: inherit; }
 .narrow { display: none; }
 .samples { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: 1rem; }

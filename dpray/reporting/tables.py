@@ -1,4 +1,4 @@
-"""The tables of the page: runs, where the budget went, and what others published.
+"""The tables of the page: runs, and where the budget went.
 
 Every cell carries its column's name, by which a narrow window shows a row as a small card.
 """
@@ -14,9 +14,8 @@ from dpray.privacy.events import describe
 from dpray.privacy.ledger import Entry, ledger_from_json
 from dpray.reporting.groups import Figure, Group, what_differs
 from dpray.reporting.markup import Html, join, tag
-from dpray.reporting.published import Published, PublishedSource
 
-_DASH = "–"  # noqa: RUF001
+DASH = "–"  # noqa: RUF001
 _CLASSIFIERS = {
     "test_accuracy": "Accuracy, %",
     "lr_accuracy": "LR, %",
@@ -25,7 +24,7 @@ _CLASSIFIERS = {
     "convnet_accuracy": "ConvNet, %",
 }
 # The first name that was measured counts; the note says what kind of figure it is.
-_FID = (("fid", ""), ("domain_fid", "domain"))
+FID = (("fid", ""), ("domain_fid", "domain"))
 _IS = (("inception_score", ""), ("domain_is", "domain"))
 
 
@@ -37,9 +36,9 @@ def delta_words(delta: float) -> str:
     return f"{delta:g}".replace("e-0", "e-")
 
 
-def _number(figure: Figure | None, factor: float = 1) -> object:
+def number_cell(figure: Figure | None, factor: float = 1) -> object:
     if figure is None:
-        return _DASH
+        return DASH
     mean = tag("span", f"{factor * figure.mean:.2f}", class_="number")
     if figure.spread is None:
         return mean
@@ -61,7 +60,7 @@ def table(
                     tag("span", cell),
                     data_label=name,
                     # A narrow window leaves out what was not measured.
-                    class_="nothing" if cell == _DASH else None,
+                    class_="nothing" if cell == DASH else None,
                 )
                 for name, cell in zip(header[1:], row[1:], strict=True)
             ),
@@ -77,8 +76,8 @@ def runs_table(name: str, groups: Sequence[Group], cards: Mapping[str, str]) -> 
     accuracies = _accuracy_columns(groups)
     fidelity = [
         (title, kinds)
-        for title, kinds in (("FID", _FID), ("IS", _IS))
-        if any(_first(group, kinds)[0] for group in groups)
+        for title, kinds in (("FID", FID), ("IS", _IS))
+        if any(first_of(group, kinds)[0] for group in groups)
     ]
     header = [
         "Method",
@@ -93,14 +92,14 @@ def runs_table(name: str, groups: Sequence[Group], cards: Mapping[str, str]) -> 
     ]
     rows = [
         [
-            join(tag("b", group.method), _settings(group, groups)),
-            _epsilon(group),
+            join(tag("b", group.method), settings_cell(group, groups)),
+            epsilon_cell(group),
             tag("span", delta_words(group.card.delta), class_="number"),
             len(group.runs),
-            *(_accuracy(group, column) for column in accuracies),
-            *(_fidelity(group, kinds) for _, kinds in fidelity),
-            _core_minutes(group),
-            _verdict(group),
+            *(accuracy_cell(group, column) for column in accuracies),
+            *(fidelity_cell(group, kinds) for _, kinds in fidelity),
+            core_minutes(group),
+            verdict_cell(group),
             _card_links(group, cards),
         ]
         for group in groups
@@ -118,35 +117,36 @@ def _accuracy_columns(groups: Sequence[Group]) -> dict[str, str]:
     return {**{name: _CLASSIFIERS[name] for name in known}, **titles}
 
 
-def _accuracy(group: Group, name: str) -> object:
-    number = _number(group.figure(name), 100)
+def accuracy_cell(group: Group, name: str) -> object:
+    number = number_cell(group.figure(name), 100)
     if any(name in run.noisy for run in group.runs):
         return join(number, " ", tag("small", "noisy count on a private hold-out"))
     return number
 
 
-def _first(group: Group, kinds: Sequence[tuple[str, str]]) -> tuple[Figure | None, str]:
+def first_of(group: Group, kinds: Sequence[tuple[str, str]]) -> tuple[Figure | None, str]:
     found = ((group.figure(name), note) for name, note in kinds)
     return next(((figure, note) for figure, note in found if figure), (None, ""))
 
 
-def _fidelity(group: Group, kinds: Sequence[tuple[str, str]]) -> object:
-    figure, note = _first(group, kinds)
-    return join(_number(figure), " ", tag("small", note)) if note else _number(figure)
+def fidelity_cell(group: Group, kinds: Sequence[tuple[str, str]]) -> object:
+    figure, note = first_of(group, kinds)
+    return join(number_cell(figure), " ", tag("small", note)) if note else number_cell(figure)
 
 
-def _core_minutes(group: Group) -> str:
+def core_minutes(group: Group) -> str:
     figure = group.figure("core_seconds")
-    return _DASH if figure is None else f"{figure.mean / 60:.3g}"
+    return DASH if figure is None else f"{figure.mean / 60:.3g}"
 
 
-def _epsilon(group: Group) -> Html:
+def epsilon_cell(group: Group, *, with_cover: bool = True) -> Html:
+    """`with_cover`: what it covers stands here too, unless that is one run."""
     notes = []
     if group.is_private and len(group.runs) > 1:
         notes.append(f"{epsilon_words(group.epsilon_of_all)} to release all {len(group.runs)} runs")
     if group.card.adjacency != Adjacency.ADD_REMOVE:
         notes.append(group.card.adjacency)
-    if group.card.covers != "one run":
+    if with_cover and group.card.covers != "one run":
         notes.append(f"covers {group.card.covers}")
     small = [join(" ", tag("small", note)) for note in notes]
     return join(tag("b", epsilon_words(group.epsilon)), *small)
@@ -161,7 +161,7 @@ def _short(value: str) -> str:
     return value if len(value) <= 6 else f"{number:.4g}"
 
 
-def _settings(group: Group, groups: Sequence[Group]) -> Html:
+def settings_cell(group: Group, groups: Sequence[Group]) -> Html:
     """What tells this row from others of its method; all settings on demand."""
     differing = ", ".join(f"{n}={_short(v)}" for n, v in what_differs(group, groups).items())
     settings = group.first.settings
@@ -180,7 +180,7 @@ def _settings(group: Group, groups: Sequence[Group]) -> Html:
     )
 
 
-def _verdict(group: Group) -> Html:
+def verdict_cell(group: Group) -> Html:
     if not group.reasons_against:
         return tag("span", "yes", class_="yes")
     reasons = "; ".join(group.reasons_against)
@@ -219,7 +219,7 @@ def ledger_table(run: RecordedRun) -> Html:
 
 def _entry_cells(entry: Entry, delta: float, adjacency: Adjacency) -> list[object]:
     alone = cost_of([entry.event], delta, adjacency).epsilon
-    bound = _DASH if entry.bound is None else f"{entry.bound:g}"
+    bound = DASH if entry.bound is None else f"{entry.bound:g}"
     return [
         entry.name,
         entry.part,
@@ -228,20 +228,3 @@ def _entry_cells(entry: Entry, delta: float, adjacency: Adjacency) -> list[objec
         bound,
         epsilon_words(alone),
     ]
-
-
-def published_table(
-    name: str, published: Sequence[Published], numbers: Mapping[PublishedSource, int]
-) -> Html:
-    rows = [
-        (
-            figure.method,
-            "not stated" if figure.epsilon is None else f"{figure.epsilon:g}",
-            f"{100 * figure.accuracy:.1f}",
-            figure.classifier,
-            f"[{numbers[figure.source]}]",
-        )
-        for figure in sorted(published, key=lambda f: (f.epsilon or math.inf, -f.accuracy))
-    ]
-    header = ("Method", "Epsilon", "Accuracy, %", "Classifier", "Source")
-    return table(f"Published figures on {name}, not measured here", header, rows)

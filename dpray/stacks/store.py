@@ -51,8 +51,10 @@ class EncoderStore:
         made_by: str = "",
         say: Callable[[str], None] = _say_on_stderr,
         replaceable: bool = True,
+        holds: str = "encoders",
     ) -> None:
         self.folder, self.made_by, self.say = folder, made_by, say
+        self.holds = holds  # what messages call them: teachers and critics are kept here too
         self.replaceable = replaceable  # whether encoders that are dropped can be made again
         self._places: dict[int, _Place] = {}
         self._verified: set[Path] = set()
@@ -62,7 +64,9 @@ class EncoderStore:
         """Adds a block: `numbers[i]` is whose encoder is in row i of every tensor."""
         own = [int(number) for number in numbers]
         if not encoders or any(len(value) != len(own) for value in encoders.values()):
-            raise BadInput(f"a block of {len(own)} encoders must have as many rows in every tensor")
+            raise BadInput(
+                f"a block of {len(own)} {self.holds} must have as many rows in every tensor"
+            )
         tensors = {name: value.detach().cpu().contiguous() for name, value in encoders.items()}
         content = save(tensors, metadata={"numbers": json.dumps(own), "made_by": self.made_by})
         path = private_folder(self.folder) / f"{hashlib.sha256(content).hexdigest()}{_SUFFIX}"
@@ -81,8 +85,8 @@ class EncoderStore:
             numbers = self._numbers(path)
             if numbers is None and not self.replaceable:
                 raise CannotResume(
-                    "a file of this run's encoders is damaged, and they cannot be made again from "
-                    "their start; start a new run"
+                    f"a file of this run's {self.holds} is damaged, and they cannot be made again "
+                    "from their start; start a new run"
                 )
             if numbers is None:
                 path.unlink(missing_ok=True)
@@ -91,8 +95,8 @@ class EncoderStore:
                 self._enter(path, numbers)
         if dropped:
             self.say(
-                f"{dropped} files of encoders are damaged or of other settings: "
-                "their encoders have to be trained again"
+                f"{dropped} files of {self.holds} are damaged or of other settings: "
+                f"their {self.holds} have to be trained again"
             )
         return set(self._places)
 
@@ -140,11 +144,11 @@ class EncoderStore:
 
     def _find(self, numbers: list[int]) -> list[_Place]:
         if not numbers:
-            raise BadInput("a read of no encoders; ask for at least one")
+            raise BadInput(f"a read of no {self.holds}; ask for at least one")
         if not all(number in self._places for number in numbers):
             self.present()  # another process may have written them since
         if any(number not in self._places for number in numbers):
-            raise BadInput("encoders that were asked for are not there")  # how many is secret
+            raise BadInput(f"{self.holds} that were asked for are not there")  # how many is secret
         return [self._places[number] for number in numbers]
 
     def _block(self, path: Path) -> Stack:

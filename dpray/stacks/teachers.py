@@ -99,7 +99,9 @@ def teachers_of(
     coarse = Images(coarsened(private.pixels, grain), private.labels, private.ids)
     subsets = Subsets(coarse, partition(private.ids, num_teachers, salt), num_teachers)
     made_by = settings.digest(data.fingerprint, salt, str(num_teachers), str(grain))
-    versions = EncoderVersions(run.workdir / "teachers", made_by=made_by, say=run.checkpoints.say)
+    versions = EncoderVersions(
+        run.workdir / "teachers", made_by=made_by, say=run.checkpoints.say, holds="teachers"
+    )
     numbers = torch.arange(run.world.rank, num_teachers, run.world.size)
     return Teachers(subsets, numbers, versions, run.pool, settings, block)
 

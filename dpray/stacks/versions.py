@@ -19,8 +19,15 @@ from dpray.stacks.store import EncoderStore, remove_empty
 
 
 class EncoderVersions:
-    def __init__(self, folder: Path, *, made_by: str, say: Callable[[str], None]) -> None:
-        self.folder, self.made_by, self.say = folder, made_by, say
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        made_by: str,
+        say: Callable[[str], None],
+        holds: str = "encoders",
+    ) -> None:
+        self.folder, self.made_by, self.say, self.holds = folder, made_by, say, holds
         found = (re.fullmatch(r"version-(\d+)", path.name) for path in folder.glob("version-*"))
         self._stores = {int(match[1]): self._store(int(match[1])) for match in found if match}
         self._newest: dict[int, int] | None = None  # subset number -> version; None: look again
@@ -35,7 +42,7 @@ class EncoderVersions:
         newest = self._look() if self._newest is None else self._newest
         wanted = numbers.tolist()
         if any(number not in newest for number in wanted):
-            raise CannotResume("encoders of this run are gone from its private folder")
+            raise CannotResume(f"{self.holds} of this run are gone from its private folder")
         versions = torch.tensor([newest[number] for number in wanted])
         present = versions.unique().tolist()
         if len(present) == 1:
@@ -74,7 +81,13 @@ class EncoderVersions:
 
     def _store(self, version: int) -> EncoderStore:
         folder = self.folder / f"version-{version:09d}"
-        return EncoderStore(folder, made_by=self.made_by, say=self.say, replaceable=version == 0)
+        return EncoderStore(
+            folder,
+            made_by=self.made_by,
+            say=self.say,
+            replaceable=version == 0,
+            holds=self.holds,
+        )
 
     def _look(self) -> dict[int, int]:
         newest: dict[int, int] = {}

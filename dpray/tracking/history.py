@@ -101,6 +101,7 @@ def _read(client: MlflowClient, run: Any, say: Callable[[str], None]) -> Recorde
         return RecordedRun(
             run_id=run_id,
             method=params["method"],
+            kind=result.get("kind") or _kind(sources, samples),
             dataset=params["dataset"],
             seed=int(params.get("seed", 0)),
             settings=_settings(params),
@@ -120,6 +121,12 @@ def _read(client: MlflowClient, run: Any, say: Callable[[str], None]) -> Recorde
         reason = str(error) if isinstance(error, BadInput) else type(error).__name__
         say(f"warning: run {run_id} is left out, its record cannot be read: {reason}")
         return None
+
+
+def _kind(metrics: Iterable[str], samples: bytes | None) -> str:
+    """Of a run that was recorded before runs said it: only synthetic images train others."""
+    trained_others = any(name in metrics for name in ("lr_accuracy", "mlp_accuracy"))
+    return "synthesizer" if trained_others or samples is not None else "classifier"
 
 
 def _fetch(client: MlflowClient, run: Any, name: str, folder: str) -> Path:

@@ -152,7 +152,8 @@ def _params(spec: RunSpec) -> dict[str, str]:
 def _write_artifacts(result: Result, extra: Sequence[Path], folder: Path) -> None:
     metrics = [[m.name, m.value, m.source.value] for m in result.metrics]
     write_json(folder / "spec.json", result.spec.to_json())
-    write_json(folder / "result.json", {"run_id": result.run_id, "metrics": metrics})
+    told = {"run_id": result.run_id, "kind": result.release.kind, "metrics": metrics}
+    write_json(folder / "result.json", told)
     write_json(folder / "ledger.json", dict(result.card.ledger))
     result.card.write(folder)
     for path in _pictures(result):

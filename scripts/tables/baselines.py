@@ -7,10 +7,21 @@ A row is there when its method is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dpray import methods
+from dpray.reporting.published import (
+    DP_IMAGE_BENCH,
+    OWN_CLAIM,
+    PRIVATE_SET,
+    SOK,
+    Published,
+    PublishedSource,
+    published_of,
+    published_on,
+)
+from dpray.reporting.true_costs import true_cost
 from tables.rows import DOMAIN_FID, HEADLINE, LR, MLP, Column, PublishedFigure, Row, Table
 from tables.summary import DIVERGED
 
@@ -31,75 +42,7 @@ LEAST_ACCURACY = 0.15  # of ten classes, where guessing gives 0.1
 _EPSILONS = (10.0, 1.0)
 
 
-class _Figures(NamedTuple):
-    """Accuracy in percent of a CNN trained on synthetic images."""
-
-    own: float | None = None  # of the paper, or of one that quotes it
-    sok: float | None = None
-    bench: float | None = None
-
-    def others(self) -> str:
-        parts = {"SoK": self.sok, "DPImageBench": self.bench}
-        return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
-
-
-_PUBLISHED: Mapping[str, Mapping[tuple[str, float], _Figures]] = {
-    "mnist": {
-        ("dp-gan", 10): _Figures(94.4, 74.7, 92.7),
-        ("dp-gan", 1): _Figures(None, 58.6, 92.4),
-        ("dp-cgan", 10): _Figures(52.5, 64.8),
-        ("dp-cgan", 1): _Figures(None, 25.3),
-        ("gs-wgan", 10): _Figures(84.9, 78.3, 75.3),
-        ("gs-wgan", 1): _Figures(None, 13.2, 72.4),
-        ("dp-sinkhorn", 10): _Figures(83.2, 79.6),
-        ("dp-sinkhorn", 1): _Figures(None, 61.9),
-        ("g-pate", 10): _Figures(80.9, 42.0),
-        ("g-pate", 1): _Figures(58.8),
-        ("datalens", 10): _Figures(80.7, 53.9),
-        ("datalens", 1): _Figures(71.2),
-        ("dp-merf", 10): _Figures(85.7, 83.2, 81.3),
-        ("dp-merf", 1): _Figures(72.7, 83.9, 80.3),
-    },
-    "fashion-mnist": {
-        ("dp-gan", 10): _Figures(None, 59.5, 70.3),
-        ("dp-gan", 1): _Figures(None, 54.1, 71.8),
-        ("dp-cgan", 10): _Figures(50.2, 49.0),
-        ("dp-cgan", 1): _Figures(None, 18.0),
-        ("gs-wgan", 10): _Figures(63.1, 64.7, 56.7),
-        ("gs-wgan", 1): _Figures(None, 12.5, 52.7),
-        ("dp-sinkhorn", 10): _Figures(71.1, 65.4),
-        ("dp-sinkhorn", 1): _Figures(None, 56.3),
-        ("g-pate", 10): _Figures(69.3),
-        ("g-pate", 1): _Figures(58.1),
-        ("datalens", 10): _Figures(70.6),
-        ("datalens", 1): _Figures(64.8),
-        ("dp-merf", 10): _Figures(72.4, 71.7, 62.2),
-        ("dp-merf", 1): _Figures(61.2, 72.4, 62.2),
-    },
-}
 _NO_FIGURE = {"pate-gan": "SoK: cannot learn images"}
-_NOT_PUBLISHABLE = "epsilon depends on the data and is itself not private"
-# Of the configuration behind the figures, recomputed at delta 1e-5; DP-Sinkhorn, DP-MERF and the
-# revisited DP-GAN are sound.
-_TRUE_COST: Mapping[tuple[str, float], str] = {
-    ("dp-gan", 10): "10.08 (as revisited by Bie et al.); unbounded as first published",
-    ("dp-gan", 1): "1.004 (as revisited by Bie et al.)",
-    ("dp-cgan", 10): "68 to 70 (claimed 9.6)",
-    ("dp-cgan", 1): "more than 1: the accountant is given too much noise",
-    ("gs-wgan", 10): "about 330; in DPImageBench 3,400",
-    ("gs-wgan", 1): "in DPImageBench about 500",
-    ("dp-sinkhorn", 10): "10, after 3.45 million steps; under 3.4 after the 160,000 it states",
-    ("dp-sinkhorn", 1): "1, after 65,000 steps",
-    ("pate-gan", 10): "more than claimed, in each of six implementations",
-    ("pate-gan", 1): "more than claimed, in each of six implementations",
-    ("g-pate", 10): _NOT_PUBLISHABLE,
-    ("g-pate", 1): _NOT_PUBLISHABLE,
-    ("datalens", 10): _NOT_PUBLISHABLE,
-    ("datalens", 1): _NOT_PUBLISHABLE,
-    ("dp-merf", 10): "at most 10: the mechanism is sound",
-    ("dp-merf", 1): "0.726 (at its noise of 5)",
-}
-_HOLDS = ("dp-gan", "dp-merf", "dp-sinkhorn")
 
 
 def outcome(run: Mapping[str, Any]) -> str:
@@ -112,19 +55,26 @@ def outcome(run: Mapping[str, Any]) -> str:
     return LEARNS_NOTHING if accuracy < LEAST_ACCURACY else LEARNS
 
 
+def _percent(figures: Sequence[Published], *sources: PublishedSource) -> float | None:
+    return next((100 * f.accuracy for f in figures if f.source in sources), None)
+
+
 def _figure(method: str, dataset: str, epsilon: float) -> PublishedFigure | None:
-    if dataset not in _PUBLISHED:
+    figures = published_of(dataset, method, epsilon)
+    remeasured = {"SoK": SOK, "DPImageBench": DP_IMAGE_BENCH}
+    percents = {name: _percent(figures, source) for name, source in remeasured.items()}
+    others = ", ".join(f"{n} {percent:.1f}" for n, percent in percents.items() if percent)
+    words = others or (_NO_FIGURE.get(method, "") if published_on(dataset) else "")
+    own = _percent(figures, PRIVATE_SET, OWN_CLAIM)
+    if own is None and not words:
         return None
-    found = _PUBLISHED[dataset].get((method, epsilon), _Figures())
-    words = found.others() or _NO_FIGURE.get(method, "")
-    if found.own is None and not words:
-        return None
+    cost = true_cost(method, epsilon)
     return PublishedFigure(
-        None if found.own is None else found.own / 100,
+        None if own is None else own / 100,
         epsilon=epsilon,
         others=words,
-        holds=method in _HOLDS,
-        true_cost=_TRUE_COST[method, epsilon],
+        holds=cost is not None and cost.holds,
+        true_cost="" if cost is None else cost.words,
     )
 
 

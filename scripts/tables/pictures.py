@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from dpray.reporting.grid import grid
-from dpray.reporting.plots import spread
+from dpray.reporting.labels import spread
 from tables.rows import PublishedFigure, Table
 from tables.summary import Measured, shown_epsilon
 

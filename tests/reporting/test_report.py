@@ -2,80 +2,16 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
 
 import pytest
 
 from dpray.errors import BadInput
-from dpray.evaluation.recorded import RecordedRun
-from dpray.privacy.accounting import Budget
-from dpray.privacy.card import Card, make_card, verify
-from dpray.privacy.ledger import HOLD_OUT, Ledger
-from dpray.privacy.queries import GaussianSum
+from dpray.privacy.card import Card, verify
 from dpray.reporting.groups import group_runs
-from dpray.reporting.plots import PUBLISHED_LABEL, spread
-from dpray.reporting.published import published_on
+from dpray.reporting.plots import PUBLISHED_LABEL
 from dpray.reporting.report import write_report
-from dpray.spec import RunSpec
 
 PNG = b"\x89PNG\r\n\x1a\n and the rest"
-
-
-@pytest.fixture
-def make_recorded(tmp_path):
-    def make(
-        run_id="run-1",
-        *,
-        method="dp-sgd",
-        dataset="mnist",
-        seed=0,
-        noise=4.0,
-        settings=None,
-        for_tests=False,
-        samples=None,
-        noisy=frozenset(),
-        **metrics,
-    ) -> RecordedRun:
-        ledger = Ledger.create(
-            tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl",
-            Budget(100, 1e-5),
-            subject={},
-            adjacency=RunSpec(method=method, dataset=dataset).adjacency,
-        )
-        ledger.pay(GaussianSum(name="class sums", noise_multiplier=noise))
-        ledger.pay(GaussianSum(name="hold-out count", noise_multiplier=2 * noise), part=HOLD_OUT)
-        card = make_card(
-            run_id=run_id,
-            method=method,
-            dataset=dataset,
-            ledger=ledger,
-            facts={},
-            public={},
-            num_records=60_000,
-            for_tests=for_tests,
-        )
-        return RecordedRun(
-            run_id=run_id,
-            method=method,
-            dataset=dataset,
-            seed=seed,
-            settings=settings or {},
-            metrics=metrics or {"test_accuracy": 0.5},
-            noisy=noisy,
-            card=card,
-            started=datetime.now(UTC),
-            samples=samples,
-        )
-
-    return make
-
-
-@pytest.fixture
-def written(tmp_path):
-    def write(*runs: RecordedRun) -> str:
-        return write_report(runs, tmp_path / "report").read_text()
-
-    return write
 
 
 def rows_of(page: str) -> list[str]:
@@ -151,13 +87,11 @@ def test_names_from_outside_cannot_become_markup(make_recorded, written):
     assert 'alt="Grid of synthetic images by &lt;script&gt;' in page
 
 
-def test_published_figures_are_called_so_in_plot_and_table(make_recorded, written):
+def test_published_figures_are_called_so_in_the_plot(make_recorded, written):
     page = written(make_recorded(test_accuracy=0.9))
     svg = page.split("<svg")[1].split("</svg>")[0]
     assert PUBLISHED_LABEL in svg and "PSG [1]" in svg
-    assert "Published figures on mnist, not measured here" in page
-    table = page.split("Published figures on mnist")[1]
-    assert table.count('<th scope="row"') == len(published_on("mnist"))
+    assert 'href="comparison.html#dataset-1"' in page  # where their sources are
 
 
 def test_own_data_have_no_published_figures_though_the_file_is_called_mnist(make_recorded, written):
@@ -209,20 +143,16 @@ def test_other_files_in_the_folder_stay_and_own_ones_are_replaced(make_recorded,
     assert json.loads((folder / "cards" / "run-1.json").read_text())["run_id"] == "run-1"
 
 
-def test_a_page_of_somebody_else_is_not_replaced(make_recorded, tmp_path):
-    (tmp_path / "index.html").write_text("mine")
+@pytest.mark.parametrize("name", ["index.html", "comparison.html"])
+def test_a_page_of_somebody_else_is_not_replaced(name, make_recorded, tmp_path):
+    (tmp_path / name).write_text("mine")
     with pytest.raises(BadInput, match="no report of dpray"):
         write_report([make_recorded()], tmp_path)
-    assert (tmp_path / "index.html").read_text() == "mine"
+    assert (tmp_path / name).read_text() == "mine"
+    assert not (tmp_path / "cards").exists()
 
 
 def test_a_file_is_no_folder_for_a_report(make_recorded, tmp_path):
     (tmp_path / "taken").write_text("mine")
     with pytest.raises(BadInput, match="is a file: name a folder"):
         write_report([make_recorded()], tmp_path / "taken")
-
-
-def test_names_in_the_plot_are_moved_apart_no_further_than_need_be():
-    assert spread([1.0, 5.0], 1.0, 10.0) == [1.0, 5.0]
-    assert spread([4.0, 4.0, 4.0], 1.0, 10.0) == [3.0, 4.0, 5.0]
-    assert spread([9.5, 10.0], 2.0, 10.0) == [8.0, 10.0]

@@ -52,6 +52,16 @@ def test_a_damaged_file_is_dropped_with_a_word_that_names_no_subset(store):
     assert not path.exists()
 
 
+def test_messages_call_what_is_stored_by_its_name(store):
+    path = shards(store)[0]
+    path.write_bytes(path.read_bytes()[:-10])
+    said = []
+    teachers = EncoderStore(store.folder, say=said.append, holds="teachers")
+    with pytest.raises(BadInput, match="teachers that were asked for"):
+        teachers.read([1000])
+    assert "files of teachers are damaged" in said[0] and "encoders" not in said[0]
+
+
 def test_a_file_that_was_cut_short_is_dropped(store):
     path = shards(store)[0]
     path.write_bytes(path.read_bytes()[:-10])

@@ -38,6 +38,7 @@ def test_a_recorded_run_comes_back_whole(store, make_result):
     record(result, extra_artifacts=[picture])
     (run,) = history()
     assert (run.run_id, run.method, run.dataset, run.seed) == ("run-1", "dp-sgd", "mnist", 0)
+    assert run.kind == "classifier"
     assert run.metrics == {"test_accuracy": 0.25, "epsilon": result.card.epsilon}
     assert run.card.to_json() == json.loads(json.dumps(result.card.to_json()))
     assert run.samples == PNG
@@ -50,6 +51,21 @@ def test_a_metric_without_a_public_source_is_left_out(store, make_result):
     client, info = mlflow_run_of("run-1")
     client.log_metric(info.run_id, "train_loss", 0.123)
     assert "train_loss" not in history()[0].metrics
+
+
+@pytest.mark.parametrize(
+    ("metric", "kind"), [("mlp_accuracy", "synthesizer"), ("test_accuracy", "classifier")]
+)
+def test_a_run_recorded_before_kinds_were_is_known_by_its_metrics(
+    metric, kind, store, make_result, tmp_path
+):
+    result = make_result("run-1")
+    record(replace(result, metrics=(Metric(metric, 0.5, Source.PUBLIC_TEST),)))
+    client, info = mlflow_run_of("run-1")
+    told = {"run_id": "run-1", "metrics": [[metric, 0.5, Source.PUBLIC_TEST.value]]}
+    (tmp_path / "result.json").write_text(json.dumps(told))
+    client.log_artifact(info.run_id, str(tmp_path / "result.json"))
+    assert history()[0].kind == kind
 
 
 def test_a_paid_noisy_count_is_known_as_one(store, make_result):
@@ -104,6 +120,8 @@ def test_the_command_writes_a_page_of_what_was_recorded(store, make_result, caps
     printed = capsys.readouterr().out
     assert printed == f"{tmp_path / 'out' / 'index.html'}\n"
     page = Path(printed.strip()).read_text()
+    compared = (tmp_path / "out" / "comparison.html").read_text()
+    assert "55.00" in compared and "classifier" in compared and "<script" not in compared
     assert "55.00" in page and "± 7.07" in page and "<script" not in page
     assert 'href="cards/run-1.txt"' in page and 'href="cards/run-2.json"' in page
 
@@ -114,7 +132,7 @@ def test_nothing_of_the_private_side_is_on_the_page(store, make_result, own_home
     record(result)
     run_report("--out", str(tmp_path / "out"), "--dataset", "mnist")
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    assert len(files) == 3
+    assert len(files) == 4  # two pages, and the card in two forms
     for path in files:
         content = path.read_text()
         assert str(own_home) not in content and "/private" not in content
