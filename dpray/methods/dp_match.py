@@ -51,9 +51,9 @@ class DPMatch:
     spc: int = 100  # images a class
     networks: int = 12
     width: int = 32  # channels of the first convolution; later ones have twice as many
-    steps: int = 400  # of the images, each towards the target of one network
-    lr: float = 0.08
-    blur: float = 0.5  # deviation in pixels of what the images are seen through; 0: of nothing
+    steps: int = 300  # of the images, each towards the target of one network
+    lr: float = 0.05
+    blur: float = 0.7  # deviation in pixels of what the images are seen through; 0: of nothing
     # How much an image is bent when it is drawn; with 0 the set is released as it is.
     warp: float = 1.0
     moments_share: float = 0.25  # of the budget, in squared Gaussian terms
