@@ -6,12 +6,19 @@ A table exports `TABLE`; `find` looks it up by name. What runs, keeps and prints
 from __future__ import annotations
 
 from dpray.errors import unknown
-from tables import baselines, dp2vae, dpmi, psg, seed0
+from tables import baselines, dp2vae, dpmi, match, psg, seed0
 from tables.rows import Table
 
 TABLES: dict[str, Table] = {
     table.name: table
-    for table in (seed0.TABLE, dp2vae.TABLE, psg.TABLE, dpmi.TABLE, baselines.TABLE)
+    for table in (
+        seed0.TABLE,
+        dp2vae.TABLE,
+        psg.TABLE,
+        dpmi.TABLE,
+        baselines.TABLE,
+        match.TABLE,
+    )
 }
 
 
