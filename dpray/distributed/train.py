@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ _RETRIES = 3
 # Ranks wait while the first one alone fits a generator to a release, or evaluates. A worker that
 # died is noticed by Ray, whatever this says.
 _PATIENCE = 24 * 3600
+# On a Ray that was started for this run no node is taken away with a notice, so nobody need look
+# out for one; and what ended is to be noticed soon.
+_LOCAL = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0", "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5"}
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ def train(
         ),
     )
     try:
-        with watch(folder, progress, say):
+        with watch(folder, progress, say), _train_settings(cluster):
             in_a_thread(trainer.fit)
     except ray.train.TrainingFailedError as error:
         _raise_own(folder)
@@ -132,6 +136,18 @@ def _share(cluster: Cluster, where: Where) -> tuple[float, float]:
         workers=where.workers, cpus_per_worker=cpus, gpus_per_worker=gpus, wait=where.wait
     )
     return cpus, gpus
+
+
+@contextmanager
+def _train_settings(cluster: Cluster) -> Iterator[None]:
+    """Ray Train reads its settings from the environment; those that the user made stay."""
+    ours = {k: v for k, v in _LOCAL.items() if cluster.local and k not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
 
 
 def _work(config: dict[str, Any]) -> None:

@@ -135,7 +135,7 @@ def _cost(
         pld = _refined_pld(event, delta, adjacency, exact, coarse)
         quick = coarse and pld is not None
         return Cost(pld=pld, rdp=None if quick else rdp_bound(event, delta, adjacency), exact=exact)
-    rdp = rdp_bound(event, delta, adjacency)
+    rdp = _rdp_bound(_key, hashable, delta, adjacency)
     if rdp is not None and math.isinf(rdp) and _holds_no_noise(event):
         return Cost(pld=math.inf, rdp=math.inf, exact=None)
     if max(losses_of(event)) > LARGEST_FOR_PLD:
@@ -147,6 +147,14 @@ def _cost(
         grid_step(exact or rdp or max(losses_of(event))) * (10 if coarse else 1),
     )
     return Cost(pld=pld, rdp=rdp, exact=exact)
+
+
+@lru_cache(maxsize=1024)
+def _rdp_bound(
+    _key: str, hashable: HashableEvent, delta: float, adjacency: Adjacency
+) -> float | None:
+    """Kept apart: a calibration asks for the coarse cost of an event and then for the fine one."""
+    return rdp_bound(hashable.event, delta, adjacency)
 
 
 def _leaves(event: dp.DpEvent) -> Iterator[dp.DpEvent]:

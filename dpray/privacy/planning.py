@@ -32,14 +32,14 @@ def calibrate(
     Guarantee: the returned query, together with `spent`, costs at most `budget.epsilon`.
     """
 
+    low, high = NOISE_RANGE[0], 0.5
+    first = cost_of([*spent, make_query(low).event], budget.delta, adjacency, coarse=True)
+    is_exact = first.exact is not None  # which nothing finer can better
+
     def cost(noise: float, *, coarse: bool) -> float:
         events = [*spent, make_query(noise).event]
-        found = cost_of(events, budget.delta, adjacency, coarse=True)
-        if coarse or found.exact is not None:  # which nothing finer can better
-            return found.epsilon
-        return cost_of(events, budget.delta, adjacency).epsilon
+        return cost_of(events, budget.delta, adjacency, coarse=coarse or is_exact).epsilon
 
-    low, high = NOISE_RANGE[0], 0.5
     if cost(low, coarse=True) <= budget.epsilon and cost(low, coarse=False) <= budget.epsilon:
         return make_query(low)  # so rarely is anybody drawn that delta covers it
     while cost(high, coarse=True) > budget.epsilon:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Set
+from dataclasses import replace
 from pathlib import Path
 
 import fans_out
@@ -14,7 +16,6 @@ import torch
 from own_workers import own_workers
 
 from dpray import methods
-from dpray.distributed import cluster
 from dpray.distributed.train import Where, train
 from dpray.errors import BadInput, CannotResume, ClusterFailed
 from dpray.execute import execute
@@ -31,6 +32,10 @@ def spec(settings: dict = QUICK, **words) -> RunSpec:
                    settings=settings)  # fmt: skip
 
 
+# At a larger rate rounding alone, which differs with the number of ranks, grows to 1e-4.
+SPARSE = spec({**LONG, "batch_size": 4, "lr": 0.05}, epsilon=None, noise_multiplier=1.0)
+
+
 def same_weights(ours, reference, tolerance: float = 1e-5) -> bool:
     pairs = zip(
         ours.release.module.state_dict().values(),
@@ -45,39 +50,27 @@ def ledger_events(result) -> list:
 
 
 @pytest.fixture
-def three_cpus(no_ray):
-    """Three logical processors: placement counts them, the machine need not have them."""
-    return cluster.connect("local", num_cpus=3, object_store_memory=100 * 2**20)
-
-
-@pytest.fixture
 def many_checkpoints(monkeypatch):
     monkeypatch.setenv("DPRAY_CHECKPOINT_SECONDS", "0.2")
 
 
-def wait_for_checkpoint(folder: RunFolder, alive=lambda: True) -> None:
-    deadline = time.monotonic() + 120
-    while not list(folder.checkpoints.glob("train-*")):
-        assert time.monotonic() < deadline, "no checkpoint within two minutes"
+def checkpoints_of(folder: RunFolder) -> set[Path]:
+    return set(folder.checkpoints.glob("train-*"))
+
+
+def wait_for_checkpoint(folder: RunFolder, alive=lambda: True, old: Set[Path] = frozenset()):
+    deadline = time.monotonic() + 200
+    while not checkpoints_of(folder) - old:
+        assert time.monotonic() < deadline, "no checkpoint within 200 seconds"
         assert alive()
         time.sleep(0.05)
 
 
-def test_three_workers_give_the_weights_and_the_ledger_of_one_process(three_cpus):
-    """Of three workers one has no record at all, and of four records a step most have none."""
-    sparse = {**QUICK, "batch_size": 4}
-    here = execute(spec(sparse), test_key=7)
-    result = train(spec(sparse), Where(workers=3), test_key=7)
-    assert same_weights(result, here)
-    assert ledger_events(result) == ledger_events(here)
-    assert result.metric("test_accuracy") == pytest.approx(here.metric("test_accuracy"), abs=0.01)
-    assert not same_weights(execute(spec(sparse), test_key=8), here)
-
-
-def test_a_worker_killed_in_mid_step_costs_no_budget_and_changes_no_weight(
+def test_two_workers_one_of_them_killed_give_the_weights_and_the_ledger_of_one_process(
     local_ray, many_checkpoints
 ):
-    undisturbed = execute(spec(LONG), test_key=7)
+    """Of four records a step a worker often has none."""
+    undisturbed = execute(SPARSE, test_key=7)
     folder = RunFolder(runs_folder() / "killed")
     killed = []
 
@@ -88,34 +81,56 @@ def test_a_worker_killed_in_mid_step_costs_no_budget_and_changes_no_weight(
 
     killer = threading.Thread(target=kill_a_worker)
     killer.start()
-    result = train(spec(LONG), Where(workers=2), run_id="killed", test_key=7)
+    result = train(SPARSE, Where(workers=2), run_id="killed", test_key=7)
     killer.join()
     assert len(killed) == 1
     assert same_weights(result, undisturbed)
+    assert not same_weights(execute(SPARSE, test_key=8), undisturbed)
     assert ledger_events(result) == ledger_events(undisturbed)
-    assert result.card.epsilon <= 3.0
+    assert result.card.epsilon == undisturbed.card.epsilon
+    accuracy = undisturbed.metric("test_accuracy")
+    assert result.metric("test_accuracy") == pytest.approx(accuracy, abs=0.01)
     print(f"kills 1, budget lost 0, charged steps {ledger_events(result)[0]['steps']}")
 
 
-def test_a_killed_driver_is_resumed_to_the_same_weights(no_ray, many_checkpoints):
+def test_a_run_whose_driver_was_killed_and_then_interrupted_ends_at_the_same_weights(
+    many_checkpoints,
+):
+    """The interrupt also says how to go on: Ray Train would answer it itself, without a word."""
     undisturbed = execute(spec(LONG), test_key=7)
     folder = RunFolder(runs_folder() / "orphan")
     script = (
         "from test_train import *; train(spec(LONG), Where(workers=1), run_id='orphan', test_key=7)"
     )
-    driver = subprocess.Popen(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-        start_new_session=True,
-    )
-    wait_for_checkpoint(folder, lambda: driver.poll() is None)
-    driver.kill()
-    driver.wait()
+    killed = start_driver("-c", script)
+    wait_for_checkpoint(folder, lambda: killed.poll() is None)
+    killed.kill()
+    killed.wait()
     charged = folder.ledger.read_bytes()
     time.sleep(2)  # its Ray goes down with it
-    result = train(spec(LONG), Where(workers=1), run_id="orphan", resume=True)
+    old = checkpoints_of(folder)
+    resumed = start_driver("-m", "dpray", "resume", "orphan", "--no-tracking")
+    wait_for_checkpoint(folder, lambda: resumed.poll() is None, old)
+    resumed.send_signal(signal.SIGINT)
+    _, said = resumed.communicate(timeout=60)
+    assert resumed.returncode == 130
+    assert "no budget is lost, go on with: dpray resume orphan" in said
+    assert not folder.is_finished
+    result = execute(spec(LONG), run_id="orphan", resume=True)  # here: no third Ray is needed
     assert same_weights(result, undisturbed)
     assert folder.ledger.read_bytes() == charged
+
+
+def start_driver(*words: str) -> subprocess.Popen[str]:
+    """A process with a Ray of its own."""
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_every_rank_lends_its_processor_to_its_jobs_and_their_time_is_counted(
@@ -146,12 +161,13 @@ def test_what_a_worker_refuses_arrives_as_itself(local_ray, monkeypatch):
         raise Stop
 
     monkeypatch.setenv("DPRAY_CHECKPOINT_SECONDS", "0")
+    known = spec(epsilon=None, noise_multiplier=5.0)
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "save", stop)
         with pytest.raises(Stop):
-            execute(spec(), run_id="stopped", test_key=7)
+            execute(known, run_id="stopped", test_key=7)
     with pytest.raises(CannotResume, match="the settings changed"):
-        train(spec(epsilon=8.0), Where(workers=1), run_id="stopped", resume=True)
+        train(replace(known, noise_multiplier=2.0), Where(workers=1), run_id="stopped", resume=True)
 
 
 def test_settings_that_cannot_work_are_refused_before_ray_is_asked():
@@ -159,20 +175,3 @@ def test_settings_that_cannot_work_are_refused_before_ray_is_asked():
         train(spec({**QUICK, "lr": -1.0}), Where(address="127.0.0.1:1"))
     with pytest.raises(BadInput, match="at least 1"):
         Where(workers=0)
-
-
-def test_an_interrupt_says_how_to_go_on(tmp_path):
-    """In a process of its own: Ray Train would answer Ctrl-C itself, late and without a word."""
-    command = ["run", "dp-sgd", "--dataset", "digits", "--noise-multiplier", "5", "--no-tracking"]
-    settings = ["--set", "model=linear", "features=pixels", "batch_size=100", "steps=100000"]
-    env = os.environ | {"DPRAY_HOME": str(tmp_path), "DPRAY_CHECKPOINT_SECONDS": "0.2"}
-    program = [sys.executable, "-m", "dpray", *command, *settings]
-    run = subprocess.Popen(program, env=env, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*/private/checkpoints/*")):
-        assert run.poll() is None and time.monotonic() < deadline
-        time.sleep(0.2)
-    run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=60)
-    assert run.returncode == 130
-    assert "no budget is lost, go on with: dpray resume" in said
