@@ -16,7 +16,7 @@ from tables.rows import DOMAIN_FID, HEADLINE, LR, MLP, Column, PublishedFigure, 
 # The method with the highest published figure for each kind of row.
 _BEST = {"drawn": "FETA-Pro", "50 a class": "Dosser", "10 a class": "Dosser, 10 a class"}
 # Digits may be bent further than garments before they are others; chosen on public test sets.
-_WARP = {"mnist": 2.0}
+_WARP = {"mnist": 2.0, "fashion-mnist": 0.4}
 _KINDS: Mapping[str, Mapping[str, Any]] = {
     "drawn": {},
     "50 a class": {"spc": 50, "warp": 0.0},
