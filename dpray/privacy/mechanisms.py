@@ -86,6 +86,8 @@ def bounded_slot_sums(
     longer and left out where it is not finite. For a sum that is made in several parts.
     """
     raw_sums = torch.zeros(num_slots, dimension, dtype=torch.float64)
+    if len(slots) == 0:  # a worker may have no record, and not every network takes no image
+        return raw_sums
     for rows in torch.arange(len(slots)).split(_BLOCK):
         bounded = _bounded(vectors(rows), bound)
         raw_sums.index_add_(0, slots[rows], bounded.cpu())
