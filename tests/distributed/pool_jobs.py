@@ -36,6 +36,16 @@ def span(job: int, seconds: float) -> tuple[float, float]:
     return started, time.time()
 
 
+def meets_others(job: int, shared: tuple[str, int]) -> bool:
+    """Whether so many jobs, this one among them, came to be under way before any of them ended."""
+    folder, wanted = Path(shared[0]), shared[1]
+    (folder / str(job)).touch()
+    deadline = time.monotonic() + 90
+    while len(list(folder.iterdir())) < wanted and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return len(list(folder.iterdir())) >= wanted
+
+
 def slow_but_first(job: int, seconds: float) -> int:
     for _ in range(0 if job == 0 else int(seconds * 100)):
         time.sleep(0.01)
