@@ -3,8 +3,8 @@
 Distribution matching (Zhao and Bilen 2023, https://arxiv.org/abs/2110.04181) with one noisy target.
 Private data are touched by three sums over all records, paid for together before the first:
 noisy principal directions, moments of each class in them, and the mean features of each class under
-many random networks. Draws of the noisy Gaussians centre the features, which leaves four
-times as much of a record's norm to what tells classes apart, and are where the images start.
+many random networks. Draws of the noisy Gaussians centre the features, which leaves more of a
+record's norm to what tells classes apart (docs/dp-match.md), and are where the images start.
 Shapes: N records, S classes, M networks.
 """
 
