@@ -1,5 +1,6 @@
 """Presets: settings under a name, written out in full in the specification."""
 
+import argparse
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,7 +32,11 @@ def stand_in(monkeypatch):
 
 
 def spec_of(*words: str) -> RunSpec:
-    return run_command._spec(make_parser().parse_args([*WORDS, *words]))
+    return run_command._spec(parse(*WORDS, *words))
+
+
+def parse(*words: str) -> argparse.Namespace:
+    return make_parser(words).parse_args(words)
 
 
 def test_a_preset_is_written_out_and_what_was_set_outright_wins():
@@ -112,7 +117,5 @@ def test_the_methods_command_lists_presets_and_what_they_set(capsys):
 
 
 def test_a_submitted_command_keeps_its_preset():
-    args = make_parser().parse_args(
-        ["submit", "--", *WORDS, "--preset", "paper", "--encoders", "3"]
-    )
+    args = parse("submit", "--", *WORDS, "--preset", "paper", "--encoders", "3")
     assert args.words[-4:] == ["--preset", "paper", "--encoders", "3"]

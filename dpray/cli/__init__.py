@@ -10,7 +10,8 @@ import argparse
 import errno
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, NoReturn
 
 from dpray import __version__
 from dpray.errors import DprayError
@@ -24,6 +25,25 @@ a first look:
 """
 
 
+# Each command: the file it is in, and what it does. A file is loaded when its command is named,
+# since most of them load torch, which takes seconds.
+_COMMANDS = {
+    "run": ("run", "train one model under a budget"),
+    "resume": ("run", "go on with a run that was interrupted"),
+    "tune": ("tune", "search for settings under a budget, and say what the search costs"),
+    "submit": ("submit", "run a dpray command on a cluster"),
+    "jobs": ("submit", "list, follow and stop the jobs of a cluster"),
+    "plan": ("plan", "noise, steps and epsilon before anything runs"),
+    "methods": ("methods", "list the methods, or one method's settings and presets"),
+    "data": ("data", "fetch and list datasets"),
+    "models": ("models", "list registered models, show their privacy cards, promote one"),
+    "sample": ("sample", "draw images from a synthesizer"),
+    "evaluate": ("evaluate", "measure a model, or synthetic images from a file"),
+    "card": ("card", "show or verify a privacy card"),
+    "report": ("report", "write pages about all recorded runs"),
+}
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse, but a mistake is one line that says where to read on."""
 
@@ -31,22 +51,18 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def make_parser() -> argparse.ArgumentParser:
-    # Imported here so that `dpray --version` does not load torch.
-    from dpray.cli import (
-        card,
-        data,
-        evaluate,
-        methods,
-        models,
-        plan,
-        report,
-        run,
-        sample,
-        submit,
-        tune,
-    )
+class _Commands:
+    """Where a command's file adds its parsers: what a command does is said in one place."""
 
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._actions = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def add_parser(self, name: str, **words: Any) -> argparse.ArgumentParser:
+        return self._actions.add_parser(name, help=_COMMANDS[name][1], **words)
+
+
+def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of the command that `words` begin with; of other commands it knows the names."""
     parser = _Parser(
         prog="dpray",
         description="Differentially private training, synthesis and tuning on Ray, "
@@ -55,20 +71,22 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"dpray {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    everything = (run, tune, submit, plan, methods, data, models, sample, evaluate, card, report)
-    for module in everything:
-        module.add_parser(commands)
+    commands = _Commands(parser)
+    wanted, _ = _COMMANDS.get(words[0] if words else "", ("", ""))
+    loaded = set()
+    for name, (file, _) in _COMMANDS.items():
+        if file != wanted:
+            commands.add_parser(name)
+        elif file not in loaded:
+            loaded.add(file)
+            import_module(f"dpray.cli.{file}").add_parser(commands)
     return parser
 
 
 def main(words: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if words is None else words)
-    if arguments == ["--version"]:
-        print(f"dpray {__version__}")
-        return 0
     try:
-        args = make_parser().parse_args(arguments)
+        args = make_parser(arguments).parse_args(arguments)
         return int(args.handler(args))
     except DprayError as error:
         print(f"dpray: {error}", file=sys.stderr)

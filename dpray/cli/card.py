@@ -11,7 +11,7 @@ from dpray.privacy.card import Card, verify
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("card", help="show or verify a privacy card")
+    parser = commands.add_parser("card")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, handler, text in (
         ("show", _show, "print the card as one page"),

@@ -23,7 +23,6 @@ of class folders of images.
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "data",
-        help="fetch and list datasets",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

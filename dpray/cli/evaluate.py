@@ -78,7 +78,6 @@ _OF_IMAGES = ("suite", "classifiers", "runs", "count", "seed", "inception_weight
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "evaluate",
-        help="measure a model, or synthetic images from a file",
         description="Measure a model, or synthetic images from an .npz file, on a dataset.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -12,9 +12,7 @@ from dpray.cli.output import print_table
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "methods", help="list the methods, or one method's settings and presets"
-    )
+    parser = commands.add_parser("methods")
     parser.add_argument("method", nargs="?", metavar="METHOD")
     parser.set_defaults(handler=_methods)
 

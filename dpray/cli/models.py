@@ -30,7 +30,6 @@ _REFERENCE = "NAME, NAME/VERSION or NAME@alias; a bare NAME is its best, champio
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "models",
-        help="list registered models, show their privacy cards, promote one",
         description="Registered models with what they cost in privacy and what they are worth.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -29,7 +29,6 @@ _EPOCHS = (1, 2, 5, 10, 20, 50, 100)
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "plan",
-        help="noise, steps and epsilon before anything runs",
         description="Solve for the one of noise, steps, batch size and epsilon you leave out.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -23,7 +23,6 @@ others published. Neither needs a network: the folder can be opened, sent or ser
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
-        help="write pages about all recorded runs",
         description="Static HTML pages: accuracy, epsilon, cost, samples and where the budget\n"
         "went, with the privacy card of every run, and a comparison of all methods.",
         epilog=_EXAMPLES,

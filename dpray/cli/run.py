@@ -50,7 +50,6 @@ declared public as well, to label images with.
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
-        help="train one model under a budget",
         description="Train METHOD on a dataset, spend exactly the budget, measure, register.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -101,7 +100,7 @@ def add_parser(commands: Any) -> None:
     _add_where(parser)
     parser.set_defaults(handler=_run)
 
-    parser = commands.add_parser("resume", help="go on with a run that was interrupted")
+    parser = commands.add_parser("resume")
     parser.add_argument("run_id", metavar="RUN_ID")
     _add_where(parser)
     parser.set_defaults(handler=_resume)

@@ -44,7 +44,6 @@ _OTHER_FILES = {".npy", ".png", ".jpg", ".jpeg", ".zip", ".gz", ".tar", ".pt", "
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "sample",
-        help="draw images from a synthesizer",
         description="Draw images from a synthesizer, into an .npz file or a folder of PNG files.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

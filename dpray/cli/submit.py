@@ -39,7 +39,6 @@ _STOPPED_HERE = 130
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "submit",
-        help="run a dpray command on a cluster",
         description="Send a dpray command to a Ray cluster as a job, and wait for its end.",
         usage="dpray submit [--address URL] [--follow | --no-wait] [--job-id ID] "
         "[--env NAME=VALUE ...] [--working-dir DIR] -- COMMAND ...",
@@ -74,7 +73,6 @@ def add_parser(commands: Any) -> None:
 def _add_jobs(commands: Any) -> None:
     parser = commands.add_parser(
         "jobs",
-        help="list, follow and stop the jobs of a cluster",
         description="The jobs of a cluster: list them, look at one, read its log, stop it.",
         epilog=_JOBS_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -53,7 +53,6 @@ tune_spaces/<method>.py, or from a file of yours that defines SPACE (--space).
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "tune",
-        help="search for settings under a budget, and say what the search costs",
         description="Search the settings of METHOD with Ray Tune and Optuna, every trial at the "
         "same budget, and end with one epsilon for the whole search.",
         epilog=_EPILOG,

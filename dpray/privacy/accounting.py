@@ -34,6 +34,8 @@ LARGEST_SENSIBLE_EPSILON = 20.0
 # there is no privacy. RDP is no guide to that: where noise is low it reads a thousand times high.
 LARGEST_FOR_PLD = 1e5
 _LARGEST_FOR_SUBSETS = 1e9  # whose grid grows with the loss, down to where rounding errors show
+# Whole orders of a sampled Gaussian are finite sums; most of those in between are left out.
+_QUICK_ORDERS = (1.25, 1.5, *range(2, 64), 128, 256, 512, 1024)
 MOST_GRID_POINTS = 5e5  # of a step that draws subsets, and of the profile an audit asks for
 
 # dp_accounting warns for every Renyi order it leaves out; fewer orders only loosen a bound.
@@ -135,7 +137,7 @@ def _cost(
         pld = _refined_pld(event, delta, adjacency, exact, coarse)
         quick = coarse and pld is not None
         return Cost(pld=pld, rdp=None if quick else rdp_bound(event, delta, adjacency), exact=exact)
-    rdp = _rdp_bound(_key, hashable, delta, adjacency)
+    rdp = rdp_bound(event, delta, adjacency, orders=_QUICK_ORDERS if coarse else None)
     if rdp is not None and math.isinf(rdp) and _holds_no_noise(event):
         return Cost(pld=math.inf, rdp=math.inf, exact=None)
     if max(losses_of(event)) > LARGEST_FOR_PLD:
@@ -147,14 +149,6 @@ def _cost(
         grid_step(exact or rdp or max(losses_of(event))) * (10 if coarse else 1),
     )
     return Cost(pld=pld, rdp=rdp, exact=exact)
-
-
-@lru_cache(maxsize=1024)
-def _rdp_bound(
-    _key: str, hashable: HashableEvent, delta: float, adjacency: Adjacency
-) -> float | None:
-    """Kept apart: a calibration asks for the coarse cost of an event and then for the fine one."""
-    return rdp_bound(hashable.event, delta, adjacency)
 
 
 def _leaves(event: dp.DpEvent) -> Iterator[dp.DpEvent]:
@@ -248,7 +242,14 @@ def _or_infinite(value: float) -> float:
     return math.inf if math.isnan(value) else float(value)
 
 
-def rdp_bound(event: dp.DpEvent, delta: float, adjacency: Adjacency) -> float | None:
+def rdp_bound(
+    event: dp.DpEvent,
+    delta: float,
+    adjacency: Adjacency,
+    *,
+    orders: Sequence[float] | None = None,
+) -> float | None:
+    """Epsilon by Renyi divergence, at the library's `orders` unless others are given."""
     draws_subsets, replace = is_of_subsets(event), adjacency is Adjacency.REPLACE
     if replace or draws_subsets:
         # RDP takes noise over sensitivity as given, where PLD doubles the shift by itself.
@@ -259,7 +260,7 @@ def rdp_bound(event: dp.DpEvent, delta: float, adjacency: Adjacency) -> float | 
     # It knows one of K subsets under replace-one alone. Gaussians cost it the same under both;
     # a Poisson sample beside it is then not supported.
     relation = RELATIONS[Adjacency.REPLACE if draws_subsets else adjacency]
-    accountant = RdpAccountant(neighboring_relation=relation)
+    accountant = RdpAccountant(orders, neighboring_relation=relation)
     if not accountant.supports(event):
         return None
     accountant.compose(event)

@@ -143,6 +143,10 @@ def solve(
     def fits(noise: float, rate: float, count: int) -> bool:
         assert epsilon is not None
         event = _query(noise, rate, count).event
+        # Most of what is tried is far off, which the quick bound tells as well as the fine one.
+        roughly = cost_of([event], delta, adjacency, coarse=True).epsilon / epsilon
+        if not 0.9 < roughly < 1.2:
+            return roughly <= 1
         return cost_of([event], delta, adjacency).epsilon <= epsilon
 
     if epsilon is not None:

@@ -35,24 +35,6 @@ from dpray.errors import BadInput, ClusterFailed
 BIN = Path(sys.executable).parent
 AUTH = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS")
 SECONDS_TO_START = 60
-# `dpray` with only these two commands: the others load torch, which takes seconds each time.
-DPRAY = (
-    sys.executable,
-    "-c",
-    """
-import argparse, sys
-from dpray import cli
-from dpray.cli import submit
-
-def make_parser():
-    parser = argparse.ArgumentParser(prog="dpray")
-    submit.add_parser(parser.add_subparsers(required=True))
-    return parser
-
-cli.make_parser = make_parser
-sys.exit(cli.main())
-""",
-)
 
 
 @dataclass(frozen=True)
@@ -72,7 +54,7 @@ class Head:
         )
 
     def dpray(self, *words: object, **changes: str) -> subprocess.CompletedProcess[str]:
-        return self.run(*DPRAY, *words, **changes)
+        return self.run(BIN / "dpray", *words, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +125,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_job_is_followed_to_its_end(head: Head) -> None:
-    words = ["submit", "--address", head.address, "--follow", "--", "methods"]
-    done = head.run(BIN / "dpray", *words)
+    done = head.dpray("submit", "--address", head.address, "--follow", "--", "methods")
     assert done.returncode == 0, done.stderr
     assert "dp-sgd" in done.stdout
     assert "succeeded" in done.stderr
@@ -179,7 +160,7 @@ def test_leaving_a_job_alone_and_stopping_it(head: Head) -> None:
     assert head.run(BIN / "ray", "job", "submit", *words, "--", "sleep", "300").returncode == 0
     where = ("--address", head.address)
     follower = subprocess.Popen(
-        [*DPRAY, "jobs", "logs", "sleeper", "--follow", *where],
+        [str(BIN / "dpray"), "jobs", "logs", "sleeper", "--follow", *where],
         env=head.environment,
         cwd=head.folder,
         stdout=subprocess.PIPE,

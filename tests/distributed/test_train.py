@@ -16,6 +16,7 @@ import torch
 from own_workers import own_workers
 
 from dpray import methods
+from dpray.cli import main
 from dpray.distributed.train import Where, train
 from dpray.errors import BadInput, CannotResume, ClusterFailed
 from dpray.execute import execute
@@ -93,46 +94,6 @@ def test_two_workers_one_of_them_killed_give_the_weights_and_the_ledger_of_one_p
     print(f"kills 1, budget lost 0, charged steps {ledger_events(result)[0]['steps']}")
 
 
-def test_a_run_whose_driver_was_killed_and_then_interrupted_ends_at_the_same_weights(
-    many_checkpoints,
-):
-    """The interrupt also says how to go on: Ray Train would answer it itself, without a word."""
-    undisturbed = execute(spec(LONG), test_key=7)
-    folder = RunFolder(runs_folder() / "orphan")
-    script = (
-        "from test_train import *; train(spec(LONG), Where(workers=1), run_id='orphan', test_key=7)"
-    )
-    killed = start_driver("-c", script)
-    wait_for_checkpoint(folder, lambda: killed.poll() is None)
-    killed.kill()
-    killed.wait()
-    charged = folder.ledger.read_bytes()
-    time.sleep(2)  # its Ray goes down with it
-    old = checkpoints_of(folder)
-    resumed = start_driver("-m", "dpray", "resume", "orphan", "--no-tracking")
-    wait_for_checkpoint(folder, lambda: resumed.poll() is None, old)
-    resumed.send_signal(signal.SIGINT)
-    _, said = resumed.communicate(timeout=60)
-    assert resumed.returncode == 130
-    assert "no budget is lost, go on with: dpray resume orphan" in said
-    assert not folder.is_finished
-    result = execute(spec(LONG), run_id="orphan", resume=True)  # here: no third Ray is needed
-    assert same_weights(result, undisturbed)
-    assert folder.ledger.read_bytes() == charged
-
-
-def start_driver(*words: str) -> subprocess.Popen[str]:
-    """A process with a Ray of its own."""
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, *words],
-        env={**os.environ, "PYTHONPATH": path},
-        start_new_session=True,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_every_rank_lends_its_processor_to_its_jobs_and_their_time_is_counted(
     local_ray, monkeypatch
 ):
@@ -168,6 +129,46 @@ def test_what_a_worker_refuses_arrives_as_itself(local_ray, monkeypatch):
             execute(known, run_id="stopped", test_key=7)
     with pytest.raises(CannotResume, match="the settings changed"):
         train(replace(known, noise_multiplier=2.0), Where(workers=1), run_id="stopped", resume=True)
+
+
+def test_a_run_whose_driver_was_killed_and_then_interrupted_ends_at_the_same_weights(
+    local_ray, many_checkpoints, capsys
+):
+    """The interrupt also says how to go on: Ray Train would answer it itself, without a word."""
+    undisturbed = execute(spec(LONG), test_key=7)
+    folder = RunFolder(runs_folder() / "orphan")
+    killed = start_driver()
+    wait_for_checkpoint(folder, lambda: killed.poll() is None)
+    killed.kill()
+    killed.wait()
+    charged = folder.ledger.read_bytes()
+    time.sleep(2)  # its Ray goes down with it
+    old = checkpoints_of(folder)
+
+    def interrupt() -> None:
+        wait_for_checkpoint(folder, old=old)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    assert main(["resume", "orphan", "--no-tracking"]) == 130
+    assert "no budget is lost, go on with: dpray resume orphan" in capsys.readouterr().err
+    assert not folder.is_finished
+    result = execute(spec(LONG), run_id="orphan", resume=True)  # here: no third group is needed
+    assert same_weights(result, undisturbed)
+    assert folder.ledger.read_bytes() == charged
+
+
+def start_driver() -> subprocess.Popen[bytes]:
+    """A process with a Ray of its own, and a run on it."""
+    script = (
+        "from test_train import *; train(spec(LONG), Where(workers=1), run_id='orphan', test_key=7)"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,
+    )
 
 
 def test_settings_that_cannot_work_are_refused_before_ray_is_asked():

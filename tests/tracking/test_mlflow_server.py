@@ -17,12 +17,23 @@ import pytest
 from dpray.tracking.registry import list_models
 from dpray.tracking.store import connect
 
+# One process loads all that takes seconds to load, and leaves four workers that record at once.
 RECORD = """
-import sys
+import multiprocessing
+import mlflow, mlflow.pyfunc
 from conftest import _make_result
 from dpray import tracking
-for number in range(2):
-    print(tracking.record(_make_result(f"run-{sys.argv[1]}-{number}", accuracy=0.5)))
+
+def work(worker):
+    for number in range(2):
+        print(tracking.record(_make_result(f"run-{worker}-{number}", accuracy=0.5)), flush=True)
+
+workers = [multiprocessing.get_context("fork").Process(target=work, args=(n,)) for n in range(4)]
+for worker in workers:
+    worker.start()
+for worker in workers:
+    worker.join()
+print([worker.exitcode for worker in workers])
 """
 
 
@@ -72,19 +83,16 @@ def wait_until_healthy(uri: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def test_four_workers_record_and_register_at_once_and_nothing_is_lost(server: str):
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", RECORD, str(number)],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(4)
-    ]
-    outputs = [worker.communicate(timeout=240)[0] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0, 0, 0]
-    said = {line for output in outputs for line in output.splitlines()}
-    assert said == {f"models:/dpray-mnist-dp-sgd/{version}" for version in range(1, 9)}
+    done = subprocess.run(
+        [sys.executable, "-c", RECORD],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=240,
+    )
+    *said, codes = done.stdout.splitlines()
+    assert codes == "[0, 0, 0, 0]"
+    assert set(said) == {f"models:/dpray-mnist-dp-sgd/{version}" for version in range(1, 9)}
     rows = list_models()
     assert len({row.run_id for row in rows}) == len(rows) == 8
     client = connect()
