@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dpray.cli import main
+from dpray import cli
+from dpray.cli import _COMMANDS, main
 from dpray.runs import runs_folder
 
 QUICK = ["--set", "features=pixels", "batch_size=400", "steps=20", "lr=2", "--quiet"]
@@ -242,3 +244,26 @@ def test_a_full_disk_is_one_line_and_leaves_no_charge(monkeypatch, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
     path, content = before[0]
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_every_command_that_help_lists_is_there(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: dpray {command}" in capsys.readouterr().out
+
+
+def test_every_file_of_a_command_is_listed():
+    folder = Path(cli.__file__).parent
+    files = {path.stem for path in folder.glob("*.py") if "\ndef add_parser(" in path.read_text()}
+    assert files == {file for file, _ in _COMMANDS.values()}
+
+
+def test_help_comes_without_waiting_for_torch():
+    script = (
+        "import sys; from dpray.cli import make_parser; text = make_parser().format_help();"
+        "make_parser(['jobs']); print('resume' in text, {'torch', 'ray', 'scipy'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "True set()\n", done.stderr
