@@ -236,7 +236,8 @@ def _rank(rank: int, size: int, folder: str) -> None:
 
 
 def test_three_ranks_release_what_one_releases_with_noise_once(tmp_path: Path) -> None:
-    mp.start_processes(_rank, (3, str(tmp_path)), nprocs=3, start_method="spawn")
+    # Forked: three fresh processes would load torch for eight seconds each.
+    mp.start_processes(_rank, (3, str(tmp_path)), nprocs=3, start_method="fork")
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(3)]
     model, losses = problem()
     noisy_gradient(model, losses, torch.arange(12), 1, paid=paid(), key=KEY)
