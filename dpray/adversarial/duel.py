@@ -7,7 +7,6 @@ step. What is released is a running average of the generator.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +18,7 @@ from dpray.adversarial.critic import set_critic_gradient
 from dpray.adversarial.losses import LOSSES
 from dpray.averages import move_average
 from dpray.checkpoints import Checkpoint, pack, unpack
+from dpray.checks import above_zero, at_least_one
 from dpray.contract import Run
 from dpray.errors import BadInput
 from dpray.privacy.queries import PaidQuery, PoissonGradients
@@ -47,12 +47,8 @@ class Duel:
 
     def check(self) -> None:
         """Refuses settings that cannot work."""
-        for name in ("critic_steps", "num_fakes", "micro_batch"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
-        for name in ("lr_critic", "lr_generator"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
+        at_least_one(self, "critic_steps", "num_fakes", "micro_batch")
+        above_zero(self, "lr_critic", "lr_generator")
         if not self.weight_clip > 0:
             raise BadInput(f"weight_clip {self.weight_clip:g} must be above 0")
         for name in ("averaging", "lr_critic_left"):

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from dpray import models
 from dpray.averages import move_average
 from dpray.checkpoints import Checkpoint, pack, unpack
+from dpray.checks import above_zero, at_least_one, below_one
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
@@ -94,16 +95,11 @@ class TeacherGan(ABC, Generic[A]):
                 "needs a subset of its own, so at least 2 and no more than there are records"
             )
         whole = ("teachers_per_task", "grain", "rounds", "questions", "num_fakes", "latent")
-        for name in (*whole, "hidden"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
+        at_least_one(self, *whole, "hidden")
         if self.grain > min(data.shape[1:]):
             raise BadInput(f"grain {self.grain} is more than images of {data.shape} have pixels")
-        for name in ("label_scale", "lr"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
-        if not 0 <= self.averaging < 1:
-            raise BadInput(f"averaging {self.averaging:g} must be at least 0 and below 1")
+        above_zero(self, "label_scale", "lr")
+        below_one(self, "averaging")
         self._teacher_settings(data, 0, "cpu")  # refuses what cannot be taught
         self.query(1.0)
 

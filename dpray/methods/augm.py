@@ -8,7 +8,6 @@ images: labels of private records are never read.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -19,6 +18,7 @@ from torch import Tensor
 from dpray import models
 from dpray.averages import move_average
 from dpray.checkpoints import Checkpoint, pack, unpack
+from dpray.checks import above_zero, at_least_one, below_one
 from dpray.contract import Run, Synthesizer, public_of, refuse_one_class
 from dpray.data.records import Images, TrainingData
 from dpray.data.splits import keyed_fraction
@@ -64,14 +64,9 @@ class Augm:
                 f"augm needs public images of the private classes {', '.join(data.class_names)}; "
                 f"{public.name} has {', '.join(public.class_names)}"
             )
-        for name in ("latent", "hidden", "images_per_class", "batch_size", "micro_batch"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
-        for name in ("epochs", "clip_norm", "lr"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
-        if not 0 <= self.averaging < 1:
-            raise BadInput(f"averaging {self.averaging:g} must be at least 0 and below 1")
+        at_least_one(self, "latent", "hidden", "images_per_class", "batch_size", "micro_batch")
+        above_zero(self, "epochs", "clip_norm", "lr")
+        below_one(self, "averaging")
         seen = public.images.labels.unique().tolist()
         lacking = [name for label, name in enumerate(data.class_names) if label not in seen]
         if lacking:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from dpray.averages import move_average
 from dpray.checkpoints import Checkpoint, pack, unpack
+from dpray.checks import above_zero, at_least_one
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.data.splits import partition
@@ -33,7 +34,7 @@ from dpray.stacks.encoders import pretrain
 from dpray.stacks.reading import Chunks
 from dpray.stacks.recipes import EncoderSettings, Recipe, conv_recipe, mlp_recipe
 from dpray.stacks.refresh import RefreshSettings, VaeGoal
-from dpray.stacks.states import STATES, Ephemeral, Frozen, Latents, Scheduled
+from dpray.stacks.states import STATES, Frozen, Latents, make_state, spaced
 from dpray.stacks.subsets import Subsets
 from dpray.stacks.versions import EncoderVersions
 
@@ -95,15 +96,10 @@ class DP2Vae:
                 "needs a subset of its own, so at least 2 and no more than there are records"
             )
         sizes = ("hidden", "encoder_hidden", "grain", "subset_batch", "chunk")
-        for name in (*sizes, "adapt_steps", "refreshes", "refresh_steps"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
+        at_least_one(self, *sizes, "adapt_steps", "refreshes", "refresh_steps")
         above = ("label_scale", "pretrain_lr", "pretrain_clip", "clip_norm", "lr", "adapt_lr")
-        for name in above:
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
-        if self.latent is not None and self.latent < 1:
-            raise BadInput(f"latent {self.latent} must be at least 1")
+        above_zero(self, *above)
+        at_least_one(self, "latent")
         if self.pretrain_steps < 0 or (self.steps is not None and self.steps < 1):
             raise BadInput("pretrain_steps must be at least 0, and steps at least 1")
         if not 0 <= self.averaging < 1 or not 0 <= self.kl_weight < math.inf:
@@ -280,7 +276,21 @@ class DP2Vae:
                 records=math.ceil(data.num_records / self.encoders),
                 progress=run.progress,
             )
-        return self._state(subsets, versions, recipe, run, latents)
+
+        def teaching(steps: int) -> RefreshSettings:
+            goal = VaeGoal(recipe, self.kl_weight)
+            return RefreshSettings(goal, steps, self.adapt_lr, self.chunk, run.device.type)
+
+        return make_state(
+            self.encoder_state,
+            versions,
+            subsets,
+            latents,
+            run.pool,
+            adapting=teaching(self.adapt_steps),
+            refreshing=teaching(self.refresh_steps),
+            every=spaced(steps, self.refreshes),
+        )
 
     def _encoder_settings(self, data: TrainingData, recipe: Recipe, run: Run) -> EncoderSettings:
         """Stage 1. An encoder that sees coarse images is trained to give back coarse ones.
@@ -303,30 +313,6 @@ class DP2Vae:
             shared_start=self.shared_start,
             device=run.device.type,
         )
-
-    def _state(
-        self,
-        subsets: Subsets,
-        versions: EncoderVersions,
-        recipe: Recipe,
-        run: Run,
-        latents: Latents,
-    ) -> Frozen:
-        kind = STATES[self.encoder_state]
-        if issubclass(kind, Ephemeral):
-            objective = Objective(recipe.build(run.seed).to(run.device), self.kl_weight)
-            return kind(versions, objective, latents, self.adapt_steps, self.adapt_lr)
-        if issubclass(kind, Scheduled):
-            settings = RefreshSettings(
-                VaeGoal(recipe, self.kl_weight),
-                self.refresh_steps,
-                self.adapt_lr,
-                self.chunk,
-                run.device.type,
-            )
-            every = max(1, math.ceil(self.query(1.0).steps / (self.refreshes + 1)))
-            return kind(versions, latents, subsets, run.pool, every, settings)
-        return kind(versions)
 
 
 def _given(value: T | None, usual: T) -> T:

@@ -19,6 +19,7 @@ from torch import nn
 from dpray import models
 from dpray.adversarial.duel import Duel
 from dpray.adversarial.images import trained_on_images
+from dpray.checks import above_zero
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
@@ -61,9 +62,7 @@ class DPCgan:
         refuse_one_class(data)
         if min(self.latent, self.hidden, self.batch_size, self.steps) < 1:
             raise BadInput("latent, hidden, batch_size and steps must be at least 1")
-        for name in ("clip_norm", "label_scale"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
+        above_zero(self, "clip_norm", "label_scale")
         self._duel(data).check()
 
     def fit(self, data: TrainingData, run: Run) -> Synthesizer:

@@ -8,7 +8,6 @@ gradient is clipped over all tensors together. Generated images are public and c
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -19,6 +18,7 @@ from torch import nn
 from dpray import models
 from dpray.adversarial.duel import Duel
 from dpray.adversarial.images import trained_on_images
+from dpray.checks import above_zero, at_least_one, below_one
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
@@ -79,13 +79,9 @@ class DPGan:
         refuse_one_class(data)
         if min(self.latent, self.hidden, self.batch_size) < 1:
             raise BadInput("latent, hidden and batch_size must be at least 1")
-        if self.steps is not None and self.steps < 1:
-            raise BadInput(f"steps {self.steps} must be at least 1")
-        for name in ("epochs", "clip_norm", "label_scale"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
-        if not 0 <= self.beta2 < 1:
-            raise BadInput(f"beta2 {self.beta2:g} must be at least 0 and below 1")
+        at_least_one(self, "steps")
+        above_zero(self, "epochs", "clip_norm", "label_scale")
+        below_one(self, "beta2")
         self._duel(data).check()
         self._critic(data)  # which refuses images that are too small for it
 

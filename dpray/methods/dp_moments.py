@@ -17,6 +17,7 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
+from dpray.checks import at_least_one
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
@@ -54,8 +55,7 @@ class DPMoments:
         pixels = math.prod(data.shape)
         if self.dimensions is not None and not 1 <= self.dimensions <= pixels:
             raise BadInput(f"dimensions {self.dimensions} must be 1 to {pixels}, all of an image")
-        if self.components is not None and self.components < 1:
-            raise BadInput(f"components {self.components} must be at least 1")
+        at_least_one(self, "components")
         if not 0 < self.radius <= 1:
             raise BadInput(f"radius {self.radius:g} must be above 0 and at most 1")
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from dpray.checks import above_zero, at_least_one, below_one
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import Images, TrainingData
 from dpray.errors import BadInput
@@ -85,23 +86,18 @@ class DPSinkhorn:
     def check(self, data: TrainingData) -> None:
         refuse_one_class(data)
         counts = ("latent", "hidden", "batch_size", "num_fakes", "steps", "iterations")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
+        at_least_one(self, *counts)
         if self.num_fakes < data.num_classes:
             raise BadInput(
                 f"num_fakes {self.num_fakes} must be at least the {data.num_classes} classes of "
                 f"{data.name}: every step makes an image of each"
             )
-        for name in ("label_scale", "blur", "clip_norm", "lr"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
+        above_zero(self, "label_scale", "blur", "clip_norm", "lr")
         if not 0 <= self.absolute < math.inf or not 0 <= self.fresh <= 1:
             raise BadInput(
                 f"absolute {self.absolute:g} must be at least 0, fresh {self.fresh:g} from 0 to 1"
             )
-        if not 0 <= self.averaging < 1:
-            raise BadInput(f"averaging {self.averaging:g} must be at least 0 and below 1")
+        below_one(self, "averaging")
         if not 1 <= self.grain <= min(data.shape[1:]):
             raise BadInput(
                 f"a grain of {self.grain} does not fit images of {data.shape[1]}x{data.shape[2]}"

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from dpray import models
+from dpray.checks import above_zero, at_least_one
 from dpray.contract import Run, Synthesizer, public_of, refuse_one_class
 from dpray.data.records import PublicData, TrainingData
 from dpray.errors import BadInput
@@ -149,17 +150,12 @@ class Dpmi:
             "critic_hidden",
             "generator_hidden",
         )
-        for name in (*whole, "batch_size", "critic_steps", "num_fakes", "micro_batch"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
-        if self.steps is not None and self.steps < 1:
-            raise BadInput(f"steps {self.steps} must be at least 1")
+        at_least_one(self, *whole, "batch_size", "critic_steps", "num_fakes", "micro_batch")
+        at_least_one(self, "steps")
         if min(self.snapshots, self.ascent_steps) < 0:
             raise BadInput("snapshots and ascent_steps must be at least 0")
         positive = ("label_scale", "epochs", "clip_norm", "lr", "lr_critic")
-        for name in (*positive, "lr_generator", "weight_clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
+        above_zero(self, *positive, "lr_generator", "weight_clip")
         if not 0 <= self.averaging < 1 or not 0 <= self.kl_weight < math.inf:
             raise BadInput("averaging must be at least 0 and below 1, kl_weight at least 0")
         self.recipe()

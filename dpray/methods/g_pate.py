@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from dpray.adversarial.follower import Follower
 from dpray.adversarial.teacher_gan import Pupil, TeacherGan
+from dpray.checks import above_zero, at_least_one
 from dpray.contract import Run
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
@@ -71,17 +72,13 @@ class GPate(TeacherGan[TeacherVotes]):
 
     def check(self, data: TrainingData) -> None:
         super().check(data)
-        for name in ("projections", "fits"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
+        at_least_one(self, "projections", "fits")
         if self.projections > self.inputs(data):
             raise BadInput(
                 f"projections {self.projections} are more than the {self.inputs(data)} pixels that "
                 f"teachers see of {data.name}"
             )
-        for name in ("reach", "stride"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
+        above_zero(self, "reach", "stride")
 
     def query(self, noise_multiplier: float) -> TeacherVotes:
         return TeacherVotes(

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from dpray.checks import above_zero, at_least_one
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import Images, TrainingData
 from dpray.data.splits import partition
@@ -33,7 +34,7 @@ from dpray.stacks.critics import NOISE_A_RECORD, CriticGoal, image_gradients
 from dpray.stacks.reading import Chunks
 from dpray.stacks.refresh import RefreshSettings, refresh
 from dpray.stacks.stack import repeated
-from dpray.stacks.states import STATES, Ephemeral, Frozen, Latents, Scheduled
+from dpray.stacks.states import STATES, Frozen, Latents, make_state, spaced
 from dpray.stacks.subsets import Subsets
 from dpray.stacks.teachers import share_by_teacher
 from dpray.stacks.versions import EncoderVersions
@@ -85,8 +86,7 @@ class GSWgan:
     # Units of a critic, 0 for a straight line for each class; or maps of its first convolution.
     critic_hidden: int = 0
     penalty: float = 10.0  # weight of a critic's slope being other than 1
-    # Public images that critics are taught against, at least; of every class as many.
-    num_fakes: int = 100
+    num_fakes: int = 100  # public images that critics are taught against, at least
     warm_steps: int = 5  # of every critic before the first draw, against the first generator
     warm_lr: float = 1e-2
     sampling: Literal["poisson", "one-of-k", "all-subsets"] = "poisson"
@@ -113,22 +113,17 @@ class GSWgan:
                 "needs a subset of its own, so at least 2 and no more than there are records"
             )
         sizes = ("latent", "hidden", "num_fakes", "num_images", "chunk")
-        for name in (*sizes, "adapt_steps", "refreshes", "refresh_steps"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
-        for name in ("warm_lr", "clip_norm", "adapt_lr", "lr"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
-        if self.warm_steps < 0 or (self.steps is not None and self.steps < 1):
-            raise BadInput("warm_steps must be at least 0, and steps at least 1")
+        at_least_one(self, *sizes, "steps", "adapt_steps", "refreshes", "refresh_steps")
+        above_zero(self, "warm_lr", "clip_norm", "adapt_lr", "lr")
+        if self.warm_steps < 0:
+            raise BadInput(f"warm_steps {self.warm_steps} must be at least 0")
         if self.critic_hidden < (0 if self.critic == "mlp" else 1):
             raise BadInput(f"critic_hidden {self.critic_hidden} is too low for {self.critic!r}")
         if not 0 <= self.averaging < 1 or not 0 <= self.penalty < math.inf:
             raise BadInput("averaging must be at least 0 and below 1, penalty at least 0")
         if not 1 <= self.grain <= min(data.shape[1:]):
-            raise BadInput(
-                f"a grain of {self.grain} does not fit images of {data.shape[1]}x{data.shape[2]}"
-            )
+            height, width = data.shape[1:]
+            raise BadInput(f"a grain of {self.grain} does not fit images of {height}x{width}")
         self.query(1.0)  # refuses draws that do not fit together
         self._goal(data).build(0)  # and a critic that does not fit the images
 
@@ -143,40 +138,27 @@ class GSWgan:
             "one-of-k": (1.0, 20_000),
             "all-subsets": (float(self.critics), 60),
         }
-        subsets_per_step, steps = usual[self.sampling]
+        usual_number, usual_steps = usual[self.sampling]
+        number = usual_number if self.subsets_per_step is None else self.subsets_per_step
         return SubsetSums(
             name="gs-wgan",
             num_subsets=self.critics,
             sampling=self.sampling,
-            subsets_per_step=subsets_per_step
-            if self.subsets_per_step is None
-            else self.subsets_per_step,
-            steps=steps if self.steps is None else self.steps,
+            subsets_per_step=number,
+            steps=usual_steps if self.steps is None else self.steps,
             clip_norm=self.clip_norm,
             noise_multiplier=noise_multiplier,
             remembers_draws=STATES[self.critic_state].remembers_draws,
-            vectors_per_draw=self._vectors,
+            vectors_per_draw=self.num_images if self.clip == "per-image" else 1,
         )
-
-    @property
-    def _vectors(self) -> int:
-        return self.num_images if self.clip == "per-image" else 1
 
     def fit(self, data: TrainingData, run: Run) -> Synthesizer:
-        follower = Follower(
-            self.generator,
-            self.latent,
-            self.hidden,
-            self.grain,
-            self.lr,
-            self.schedule,
-            self.averaging,
-        )
+        network = (self.generator, self.latent, self.hidden, self.grain)
+        follower = Follower(*network, self.lr, self.schedule, self.averaging)
         generator, release = follower.build(data, run)
         query = run.world.from_first(lambda: run.at_noise(self.query))
         paid = run.ledger.pay(query)  # from here on private data may be read
         run.facts.update(query.facts())
-
         private, classes = data.private, data.num_classes
         coarse = Images(coarsened(private.pixels, self.grain), private.labels, private.ids)
         subsets = Subsets(coarse, partition(private.ids, self.critics, _SALT), self.critics)
@@ -211,7 +193,7 @@ class GSWgan:
                 key=run.key,
                 world=run.world,
                 device=run.device,
-                vectors=self._vectors,
+                vectors=query.vectors_per_draw,
             )
 
         follow(
@@ -251,25 +233,19 @@ class GSWgan:
         # Critics that changed since cannot be made again from their start.
         if kept is None or not STATES[self.critic_state].changes_encoders:
             first = goal.build(run.seed)
-            refresh(
-                subsets,
-                versions,
-                run.pool,
-                public,
-                0,
-                latents,
-                self._teaching(goal, run, self.warm_steps, self.warm_lr),
-                start=lambda numbers: repeated(first, len(numbers)),
-            )
-        kind = STATES[self.critic_state]
-        if issubclass(kind, Ephemeral):
-            objective = goal.objective(run.device)
-            return kind(versions, objective, latents, self.adapt_steps, self.adapt_lr)
-        if issubclass(kind, Scheduled):
-            every = max(1, math.ceil(self.query(1.0).steps / (self.refreshes + 1)))
-            teaching = self._teaching(goal, run, self.refresh_steps, self.adapt_lr)
-            return kind(versions, latents, subsets, run.pool, every, teaching)
-        return kind(versions)
+            warming = self._teaching(goal, run, self.warm_steps, self.warm_lr)
+            start = lambda numbers: repeated(first, len(numbers))  # noqa: E731
+            refresh(subsets, versions, run.pool, public, 0, latents, warming, start=start)
+        return make_state(
+            self.critic_state,
+            versions,
+            subsets,
+            latents,
+            run.pool,
+            adapting=self._teaching(goal, run, self.adapt_steps, self.adapt_lr),
+            refreshing=self._teaching(goal, run, self.refresh_steps, self.adapt_lr),
+            every=spaced(self.query(1.0).steps, self.refreshes),
+        )
 
     def _teaching(self, goal: CriticGoal, run: Run, steps: int, lr: float) -> RefreshSettings:
         return RefreshSettings(goal, steps, lr, self.chunk, run.device.type)

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpray.adversarial.teacher_gan import Pupil, TeacherGan, even_labels
+from dpray.checks import at_least_one
 from dpray.contract import Run
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
@@ -86,9 +87,7 @@ class PateGan(TeacherGan[TeacherVotes]):
 
     def check(self, data: TrainingData) -> None:
         super().check(data)
-        for name in ("memory", "student_steps", "generator_steps", "student_batch"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
+        at_least_one(self, "memory", "student_steps", "generator_steps", "student_batch")
         if self.student_hidden < 0 or not 0 <= self.jitter < math.inf:
             raise BadInput("student_hidden and jitter must be at least 0")
         if self.judged_by == "comparison" and self.questions < 2 * data.num_classes:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpray import models
+from dpray.checks import above_zero, at_least_one
 from dpray.contract import Release, Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
@@ -107,9 +108,7 @@ class Psg:
 
     def check(self, data: TrainingData) -> None:
         refuse_one_class(data)
-        for name in ("spc", "batch_size", "micro_batch"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)} must be at least 1")
+        at_least_one(self, "spc", "batch_size", "micro_batch")
         for name in ("width", "prior_width"):
             if not 1 <= getattr(self, name) <= _WIDEST:
                 raise BadInput(f"{name} {getattr(self, name)} must be from 1 to {_WIDEST}")
@@ -124,9 +123,7 @@ class Psg:
                 raise BadInput(f"{name} {getattr(schedule, name)} must be at least 1")
         if schedule.inner < 0 or self.snapshots < 0:
             raise BadInput("inner and snapshots must be at least 0")
-        for name in ("clip_norm", "start_noise", "lr_images", "lr_network", "lr_prior"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name):g} must be above 0")
+        above_zero(self, "clip_norm", "start_noise", "lr_images", "lr_network", "lr_prior")
         if not 0 <= self.momentum < 1 or not 0 <= self.final_lr <= 1:
             raise BadInput(
                 f"momentum {self.momentum:g} must be at least 0 and below 1, final_lr "

@@ -34,8 +34,8 @@ LARGEST_SENSIBLE_EPSILON = 20.0
 # there is no privacy. RDP is no guide to that: where noise is low it reads a thousand times high.
 LARGEST_FOR_PLD = 1e5
 _LARGEST_FOR_SUBSETS = 1e9  # whose grid grows with the loss, down to where rounding errors show
-# Whole orders of a sampled Gaussian are finite sums; most of those in between are left out.
-_QUICK_ORDERS = (1.25, 1.5, *range(2, 64), 128, 256, 512, 1024)
+# Whole orders of a sampled Gaussian are finite sums; in between only those that often decide.
+_QUICK_ORDERS = (1.25, 1.5, 1.75, 2.25, 2.5, 2.75, 3.5, *range(2, 64), 128, 256, 512, 1024)
 MOST_GRID_POINTS = 5e5  # of a step that draws subsets, and of the profile an audit asks for
 
 # dp_accounting warns for every Renyi order it leaves out; fewer orders only loosen a bound.

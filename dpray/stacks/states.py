@@ -9,6 +9,7 @@ for whatever public tensors these face.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -166,3 +167,32 @@ STATES: dict[str, type[Frozen]] = {
     "frozen": Frozen,
     "selected": Selected,
 }
+
+
+def make_state(
+    name: str,
+    versions: EncoderVersions,
+    subsets: Subsets,
+    latents: Latents,
+    pool: Pool,
+    *,
+    adapting: RefreshSettings,
+    refreshing: RefreshSettings,
+    every: int,
+) -> Frozen:
+    """The state of that name: `adapting` is what a drawn encoder does, `refreshing` all of them.
+
+    All are refreshed before every `every`-th step, where the state says so at all.
+    """
+    kind = STATES[name]
+    if issubclass(kind, Ephemeral):
+        objective = adapting.goal.objective(latents.device)
+        return kind(versions, objective, latents, adapting.steps, adapting.lr)
+    if issubclass(kind, Scheduled):
+        return kind(versions, latents, subsets, pool, every, refreshing)
+    return kind(versions)
+
+
+def spaced(steps: int, refreshes: int) -> int:
+    """How many steps lie between `refreshes` that are spread evenly over `steps`."""
+    return max(1, math.ceil(steps / (refreshes + 1)))

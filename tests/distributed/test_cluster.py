@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -88,20 +89,16 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run(["rm", "-rf", str(folder)], check=False)
 
 
-def test_a_local_ray_starts_without_a_word_or_a_token_given() -> None:
-    out, lines, _ = in_a_process()
+def test_a_local_ray_starts_without_a_word_and_leaves_no_token_behind(tmp_path: Path) -> None:
+    out, lines, _ = in_a_process(HOME=str(tmp_path))
     assert out == ""
     assert len(lines) == 1 and lines[0].endswith("on 1 node, local=True")
-
-
-def test_the_token_of_a_local_ray_is_random_and_stays_out_of_the_home_folder(
-    no_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    connect("local", num_cpus=1, object_store_memory=80 * 2**20)
-    assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_token_of_a_local_ray_is_random(local_ray: Cluster) -> None:
+    assert re.fullmatch("[0-9a-f]{64}", os.environ["RAY_AUTH_TOKEN"])
+    assert len(set(os.environ["RAY_AUTH_TOKEN"])) > 4
 
 
 def test_a_second_connect_is_the_same_cluster(local_ray: Cluster) -> None:

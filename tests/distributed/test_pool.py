@@ -168,19 +168,19 @@ def test_a_task_that_no_node_can_run_is_refused_in_one_line(
     assert "\n" not in str(caught.value) and time.monotonic() - started < 5
 
 
-def test_results_larger_than_the_object_store_go_through_it(no_ray: None) -> None:
-    connect("local", num_cpus=2, object_store_memory=80 * 2**20)
+def test_results_larger_than_the_object_store_go_through_it(local_ray: Cluster) -> None:
+    store = ray.cluster_resources()["object_store_memory"]
     whole = 0
     for job, out in enumerate(RayPool(window=30).map(pool_jobs.big, range(30), shared=10)):
         assert out[:8].tolist() == pool_jobs.big(job, 1)[:8].tolist()
         out[0] = 0  # ours to change, like those of the serial pool
         whole += out.nbytes
-    assert whole == 300 * 2**20
+    assert whole == 300 * 2**20 > 2 * store
 
 
-@pytest.fixture
-def nodes(no_ray: None) -> Iterator[ManyNodes]:
-    """A head of one CPU, to which a test adds a second node."""
+@pytest.fixture(scope="module")
+def head() -> Iterator[ManyNodes]:
+    disconnect()
     auth.guard_local()
     cluster = ManyNodes(
         initialize_head=True,
@@ -191,6 +191,14 @@ def nodes(no_ray: None) -> Iterator[ManyNodes]:
     disconnect()
     cluster.shutdown()
     auth.forget()
+
+
+@pytest.fixture
+def nodes(head: ManyNodes) -> Iterator[ManyNodes]:
+    """A head of one CPU, to which a test adds a second node."""
+    yield head
+    for node in list(head.worker_nodes):
+        head.remove_node(node)
 
 
 def test_a_node_removed_during_a_fan_out_costs_only_what_it_had_in_hand(
