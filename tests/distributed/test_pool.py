@@ -182,9 +182,15 @@ def test_results_larger_than_the_object_store_go_through_it(local_ray: Cluster) 
 def head() -> Iterator[ManyNodes]:
     disconnect()
     auth.guard_local()
+    # A lost node is noticed after three seconds and not after fifteen.
+    watchful = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3}
     cluster = ManyNodes(
         initialize_head=True,
-        head_node_args={"num_cpus": 1, "object_store_memory": 80 * 2**20},
+        head_node_args={
+            "num_cpus": 1,
+            "object_store_memory": 80 * 2**20,
+            "_system_config": watchful,
+        },
     )
     connect(cluster.address)
     yield cluster
