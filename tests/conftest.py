@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -57,6 +59,28 @@ def own_home(tmp_path, monkeypatch):
     """Nothing a test does reaches the user's own runs, models or caches of private features."""
     monkeypatch.setenv("DPRAY_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory) -> Path:
+    """An SQLite file with MLflow's tables and nothing in them: making them takes seconds."""
+    from dpray.tracking.store import connect
+
+    home = tmp_path_factory.mktemp("tables")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
+            patch.delenv(name)
+        patch.setenv("DPRAY_HOME", str(home))
+        connect()
+    return home / "mlflow" / "mlflow.db"
+
+
+@pytest.fixture
+def own_store(tables, own_home):
+    """For tests that record runs and are not about how a store is made."""
+    file = Path(os.environ["DPRAY_HOME"]) / "mlflow" / "mlflow.db"
+    file.parent.mkdir(parents=True)
+    shutil.copy(tables, file)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from dpray import cli
 from dpray.cli import _COMMANDS, main
 from dpray.runs import runs_folder
 
+pytestmark = pytest.mark.usefixtures("own_store")
+
 QUICK = ["--set", "features=pixels", "batch_size=400", "steps=20", "lr=2", "--quiet"]
 RUN = ["run", "dp-sgd", "--dataset", "digits", "--epsilon", "3", "--on", "here", *QUICK]
 
@@ -201,7 +203,7 @@ def test_control_c_leaves_a_run_that_can_be_resumed(monkeypatch, capsys):
     """A real process, a real signal: the run goes on where it stopped and is charged once."""
     monkeypatch.setenv("DPRAY_CHECKPOINT_SECONDS", "0.2")
     words = ["run", "dp-sgd", "--dataset", "digits", "--epsilon", "3", "--on", "here"]
-    settings = ["--set", "features=pixels", "batch_size=300", "steps=3000", "--no-tracking"]
+    settings = ["--set", "features=pixels", "batch_size=300", "steps=1000", "--no-tracking"]
     process = subprocess.Popen(
         [sys.executable, "-m", "dpray", *words, *settings], stderr=subprocess.PIPE, text=True
     )
@@ -219,7 +221,7 @@ def test_control_c_leaves_a_run_that_can_be_resumed(monkeypatch, capsys):
     assert (folder / "private" / "key").exists()
     words = ["resume", folder.name, "--on", "here", "--quiet", "--no-tracking", "--json"]
     assert main(words) == 0
-    assert json.loads(capsys.readouterr().out)["steps"] == 3000
+    assert json.loads(capsys.readouterr().out)["steps"] == 1000
     assert (folder / "private" / "ledger.jsonl").read_text() == charged
     assert not (folder / "private" / "key").exists()
 

@@ -20,7 +20,6 @@ from dpray.privacy.noise import RunKey
 from dpray.privacy.queries import GaussianSum
 from dpray.runs import make_folder
 from dpray.spec import RunSpec
-from dpray.tracking.store import connect
 
 SHAPE = (1, 4, 4)
 MLFLOW_VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_EXPERIMENT_NAME")
@@ -37,18 +36,6 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("DPRAY_HOME", str(home))
     yield home
     assert list((tmp_path / "cwd").iterdir()) == []
-
-
-@pytest.fixture(scope="session")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite file with MLflow's tables and nothing in them."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in MLFLOW_VARIABLES:
-            patch.delenv(name, raising=False)
-        home = tmp_path_factory.mktemp("tables")
-        patch.setenv("DPRAY_HOME", str(home))
-        connect()
-    return home / "mlflow" / "mlflow.db"
 
 
 @pytest.fixture
