@@ -25,7 +25,7 @@ LAYERS = [
     {"contract", "spec"},
     {"privacy", "models", "checkpoints"},
     {"data", "pool"},
-    {"world", "memory", "progress", "storage", "torchvision_shim"},
+    {"checks", "world", "memory", "progress", "storage", "torchvision_shim"},
     {"errors"},
 ]
 HOMES = {"ray": {"distributed"}, "mlflow": {"tracking"}, "argparse": {"cli"}}

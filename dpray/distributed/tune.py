@@ -8,7 +8,6 @@ through Ray, and Tune's files lie on the private side of the search.
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from dpray.distributed.environment import environment_for_workers
 from dpray.distributed.fit import in_a_thread
 from dpray.distributed.pool import RayPool
 from dpray.errors import BadInput, ClusterFailed
+from dpray.memory import give_back
 from dpray.progress import Progress, silent
 from dpray.search.conduct import bar_of, run_trial
 from dpray.search.handing_out import Job, Trials
@@ -177,7 +177,7 @@ def _work(config: dict[str, Any]) -> None:
         report=lambda place, noisy: _report(noisy, place, ended=False),
         test_key=config["test_key"],
     )
-    gc.collect()  # the next trial may come to this process
+    give_back()  # the next trial may come to this process
     _report(score, job.looks, ended=True)
 
 
