@@ -202,8 +202,8 @@ def test_the_python_interface_is_the_same_run(capsys):
 def test_control_c_leaves_a_run_that_can_be_resumed(monkeypatch, capsys):
     """A real process, a real signal: the run goes on where it stopped and is charged once."""
     monkeypatch.setenv("DPRAY_CHECKPOINT_SECONDS", "0.2")
-    words = ["run", "dp-sgd", "--dataset", "digits", "--epsilon", "3", "--on", "here"]
-    settings = ["--set", "features=pixels", "batch_size=300", "steps=1000", "--no-tracking"]
+    words = ["run", "dp-sgd", "--dataset", "digits", "--noise-multiplier", "9", "--on", "here"]
+    settings = ["--set", "features=pixels", "batch_size=300", "steps=600", "--no-tracking"]
     process = subprocess.Popen(
         [sys.executable, "-m", "dpray", *words, *settings], stderr=subprocess.PIPE, text=True
     )
@@ -221,7 +221,7 @@ def test_control_c_leaves_a_run_that_can_be_resumed(monkeypatch, capsys):
     assert (folder / "private" / "key").exists()
     words = ["resume", folder.name, "--on", "here", "--quiet", "--no-tracking", "--json"]
     assert main(words) == 0
-    assert json.loads(capsys.readouterr().out)["steps"] == 1000
+    assert json.loads(capsys.readouterr().out)["steps"] == 600
     assert (folder / "private" / "ledger.jsonl").read_text() == charged
     assert not (folder / "private" / "key").exists()
 

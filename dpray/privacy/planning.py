@@ -145,7 +145,7 @@ def solve(
         event = _query(noise, rate, count).event
         # Most of what is tried is far off, which the quick bound tells as well as the fine one.
         roughly = cost_of([event], delta, adjacency, coarse=True).epsilon / epsilon
-        if not 0.9 < roughly < 1.2:
+        if not 0.97 < roughly < 1.03:
             return roughly <= 1
         return cost_of([event], delta, adjacency).epsilon <= epsilon
 
