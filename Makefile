@@ -33,7 +33,7 @@ run: setup  ## a private classifier and private synthetic data from MNIST, and a
 
 test: setup  ## lint, types and the whole suite
 	$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 
 check: setup  ## ruff, mypy, codespell
 	$(BIN)/ruff check .
