@@ -122,8 +122,7 @@ class GSWgan:
         if not 0 <= self.averaging < 1 or not 0 <= self.penalty < math.inf:
             raise BadInput("averaging must be at least 0 and below 1, penalty at least 0")
         if not 1 <= self.grain <= min(data.shape[1:]):
-            height, width = data.shape[1:]
-            raise BadInput(f"a grain of {self.grain} does not fit images of {height}x{width}")
+            raise BadInput(f"grain {self.grain} does not fit images of {tuple(data.shape[1:])}")
         self.query(1.0)  # refuses draws that do not fit together
         self._goal(data).build(0)  # and a critic that does not fit the images
 

@@ -237,7 +237,7 @@ def test_a_rank_holds_whole_subsets(tiny_data):
         ({"critics": 6, "subsets_per_step": 7.0}, "out of range"),
         ({"critics": 6, "sampling": "one-of-k", "subsets_per_step": 2.0}, "do not go with"),
         ({"critics": 6, "steps": 0}, "steps 0 must be at least 1"),
-        ({"critics": 6, "grain": 50}, "grain of 50"),
+        ({"critics": 6, "grain": 50}, "grain 50"),
         ({"critics": 6, "lr": math.nan}, "above 0"),
         ({"critics": 6, "critic": "dcgan", "critic_hidden": 0}, "too low"),
         ({"critics": 6, "critic": "dcgan", "critic_hidden": 2, "grain": 4}, "too small"),
