@@ -19,7 +19,8 @@ def workers_import_from_here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         before = os.environ.get("PYTHONPATH")
         patch.setenv("PYTHONPATH", HERE if not before else f"{HERE}{os.pathsep}{before}")
-        patch.delenv("RAY_ADDRESS", raising=False)
+        for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN"):
+            patch.delenv(name, raising=False)
         # Ray's workers yield to everything else: beside the rest of the suite they would starve.
         patch.setenv("RAY_worker_niceness", "0")
         yield
