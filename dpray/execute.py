@@ -33,6 +33,7 @@ from dpray.evaluation.in_run import evaluate
 from dpray.evaluation.looks import Looks, Watch, refuse_what_diverged
 from dpray.evaluation.metrics import Metric, Source
 from dpray.evaluation.suite import Suite, check_suite
+from dpray.memory import reuse_freed_blocks
 from dpray.pool import Pool, SerialPool
 from dpray.privacy.accounting import Adjacency
 from dpray.privacy.card import Card, make_card
@@ -113,6 +114,7 @@ def execute(
     In a process group every rank calls this. Rank 0 alone touches the run's folder, but for what a
     method keeps of a rank's own records in the private part of it.
     """
+    reuse_freed_blocks()
     pool = pool or SerialPool(progress)
     started = _cpu_seconds(pool)
     method = check(spec)

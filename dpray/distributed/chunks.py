@@ -18,6 +18,7 @@ import ray
 from ray import cloudpickle
 
 from dpray.distributed.resources import limit_threads, worker_environment
+from dpray.memory import reuse_freed_blocks
 
 # A value of `shared` that was slow to unpack stays for the next chunk. One is kept at most, and
 # none that unpacks at once: those are windows into the object store and would keep it full.
@@ -58,6 +59,7 @@ def run_chunk(
     os.environ.update(worker_environment(cpus))
     if _limited_to != cpus:
         limit_threads(cpus)
+        reuse_freed_blocks()
         _limited_to = cpus
     cpu_started = time.process_time()
     value = _unpacked(shared[0]) if shared else None

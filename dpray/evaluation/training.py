@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 from dpray.evaluation.augmentation import augment
+from dpray.memory import reuse_freed_blocks
 from dpray.models import yardsticks
 from dpray.models.architectures import ARCHITECTURES, Shape
 from dpray.models.batches import in_batches
@@ -71,6 +72,7 @@ def train_network(
     name: str, images: Tensor, labels: Tensor, *, num_classes: int, seed: int, epochs: int | None
 ) -> nn.Module:
     """`name` trained on synthetic `images`. The same seed gives the same weights."""
+    reuse_freed_blocks()
     recipe = recipe_for(name, len(images), epochs)
     rng = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(images), generator=rng)
