@@ -73,12 +73,17 @@ def noisy_embedding_sums(
     )
 
 
-def means_of(sums: Tensor, num_records: int) -> tuple[Tensor, Tensor]:
-    """The mean features of every slot, and whether noise is all that its count shows.
-
-    `sums` are what `noisy_embedding_sums` gave.
-    """
+def counts_of(sums: Tensor, num_records: int) -> Tensor:
+    """About how many records every slot has. `sums` are what `noisy_embedding_sums` gave."""
     # A slot counts for something, whatever the noise says: a tenth of an even share.
-    least = max(0.1 * num_records / len(sums), 1.0)
-    counts = sums[:, -1:] / COUNT
-    return sums[:, :-1] / counts.clamp(min=least), counts.squeeze(1) <= least
+    return (sums[:, -1] / COUNT).clamp(min=_fewest(sums, num_records))
+
+
+def means_of(sums: Tensor, num_records: int) -> tuple[Tensor, Tensor]:
+    """The mean features of every slot, and whether noise is all that its count shows."""
+    counts = counts_of(sums, num_records)
+    return sums[:, :-1] / counts.unsqueeze(1), counts <= _fewest(sums, num_records)
+
+
+def _fewest(sums: Tensor, num_records: int) -> float:
+    return max(0.1 * num_records / len(sums), 1.0)

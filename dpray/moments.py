@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from sklearn.cluster import KMeans
 from torch import Tensor
 
 from dpray import models
@@ -26,6 +27,8 @@ from dpray.privacy.mechanisms import (
 )
 from dpray.privacy.queries import GaussianSum, PaidQuery
 
+_SAMPLES_FOR_CELLS = 4000
+_BLOCK = 2000  # points in memory at once
 # A record's mean, second moment and count enter with these weights; their squares add up to 1.
 _MEAN, _SECOND, _COUNT = (weight / math.sqrt(2.04) for weight in (1.0, 1.0, 0.2))
 
@@ -128,13 +131,9 @@ class Subspace:
 
     def cells(self, labels: Tensor, centres: Tensor) -> Tensor:
         """(N,): which cell of which class each record falls into; record-local."""
-        num_cells = centres.shape[1]
-        nearest = torch.empty_like(labels)
-        for rows in torch.arange(len(labels)).split(2000):
-            points = self.length * self.raw_points(rows)
-            distances = (points.unsqueeze(1) - centres[labels[rows]]).norm(dim=2)
-            nearest[rows] = distances.argmin(1)
-        return labels * num_cells + nearest
+        rows = torch.arange(len(labels))
+        points = [self.length * self.raw_points(part) for part in rows.split(_BLOCK)]
+        return nearest_cells(torch.cat(points), labels, centres)
 
 
 def _directions(pixels: Tensor, length: float, run: Run, paid: PaidQuery[GaussianSum]) -> Tensor:
@@ -148,3 +147,27 @@ def _directions(pixels: Tensor, length: float, run: Run, paid: PaidQuery[Gaussia
         world=run.world,
     )
     return run.world.from_first(lambda: torch.linalg.eigh(second)[1])
+
+
+def cell_centres(mixture: GaussianMixture, components: int, run: Run) -> Tensor:
+    """(S, M, K): k-means on draws of each class's released Gaussian. No record is read."""
+
+    def cluster() -> Tensor:
+        rng = run.generator("cells")
+        centres = []
+        for label in range(len(mixture.means)):
+            points = mixture.points(torch.full((_SAMPLES_FOR_CELLS,), label), rng).cpu()
+            found = KMeans(components, n_init=1, random_state=run.seed).fit(points.double().numpy())
+            centres.append(torch.from_numpy(found.cluster_centers_))
+        return torch.stack(centres)
+
+    return run.world.from_first(cluster)
+
+
+def nearest_cells(points: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
+    """(N,): the cell whose centre lies nearest, among those of the point's own class."""
+    nearest = torch.empty_like(labels)
+    for rows in torch.arange(len(labels)).split(_BLOCK):
+        distances = (points[rows].unsqueeze(1) - centres[labels[rows]]).norm(dim=2)
+        nearest[rows] = distances.argmin(1)
+    return labels * centres.shape[1] + nearest

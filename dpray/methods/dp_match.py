@@ -2,9 +2,10 @@
 
 Distribution matching (Zhao and Bilen 2023, https://arxiv.org/abs/2110.04181) with one noisy target.
 Private data are touched by three sums over all records, paid for together before the first:
-noisy principal directions, moments of each class in them, and the mean features of each class under
-many random networks. Draws of the noisy Gaussians centre the features, which leaves more of a
-record's norm to what tells classes apart (docs/dp-match.md), and are where the images start.
+noisy principal directions, moments of each class in them, and the mean features of each cell of a
+class under several random networks. Draws of the noisy Gaussians say where the cells are, centre
+the features, which leaves more of a record's norm to what tells images apart (docs/dp-match.md),
+and are where the images start.
 Shapes: N records, S classes, M networks.
 """
 
@@ -24,12 +25,13 @@ from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.embeddings import SENSITIVITY
 from dpray.errors import BadInput
-from dpray.matching.images import LearntImages, SmoothPixels, balanced_labels
-from dpray.matching.means import distance, noisy_class_means
+from dpray.matching.cells import cells_of_images, starts
+from dpray.matching.images import LearntImages, SmoothPixels
+from dpray.matching.means import distance, noisy_slot_means
 from dpray.methods import register
 from dpray.models.mixtures import GaussianMixture
 from dpray.models.random_features import RandomFeatures
-from dpray.moments import open_subspace
+from dpray.moments import cell_centres, open_subspace
 from dpray.privacy.queries import GaussianSum
 
 _DIRECTIONS = 0.2  # of the share of the moments; the rest goes to those of the classes
@@ -37,7 +39,25 @@ _DRAWS = 2000  # of the Gaussians, that centre the features
 _MOMENTUM = 0.5
 _LAST_RATE = 0.01  # of the first one
 _MOST_IMAGES = 10_000  # a class, that can be meant
-_MOST_FEATURES = 20_000_000  # of all classes together, in float64: 160 MB
+_MOST_FEATURES = 20_000_000  # of all cells together, in float64: 160 MB
+# Cells a class where the noise allows it: a cell's records must add up to the length of the noise
+# on their sum, where a record adds about half of the norm it may have (docs/dp-match.md).
+_CELLS = 10
+_COMMON = 0.5
+
+
+@dataclass(frozen=True)
+class Towards:
+    """What the images are moved to: the released means under every network, cell by cell."""
+
+    networks: Sequence[RandomFeatures]
+    means: Sequence[Tensor]
+    cells: Tensor  # of every image
+
+    def distance(self, images: Tensor, rng: torch.Generator) -> Tensor:
+        """Under one network, drawn by `rng`."""
+        chosen = int(torch.randint(len(self.networks), (1,), generator=rng))
+        return distance(self.networks[chosen], images, self.cells, self.means[chosen])
 
 
 @register("dp-match")
@@ -49,7 +69,10 @@ class DPMatch:
     can_be_looked_at: ClassVar[bool] = True
 
     spc: int = 100  # images a class
-    networks: int = 12
+    networks: int = 6
+    # Looks that a class is taken to have, each with mean features of its own. None: 10, or as many
+    # as the noise and the number of records allow.
+    cells: int | None = None
     width: int = 32  # channels of the first convolution; later ones have twice as many
     steps: int = 300  # of the images, each towards the target of one network
     lr: float = 0.05
@@ -77,11 +100,14 @@ class DPMatch:
                 f"warp {self.warp:g} must be from 0 to 3, moments_share {self.moments_share:g} "
                 f"and radius {self.radius:g} between 0 and 1"
             )
+        if self.cells is not None and not 1 <= self.cells <= self.spc:
+            raise BadInput(
+                f"cells {self.cells} must be from 1 to spc, {self.spc}: every cell needs an image"
+            )
         pixels = math.prod(data.shape)
         if self.dimensions is not None and not 1 <= self.dimensions <= pixels:
             raise BadInput(f"dimensions {self.dimensions} must be 1 to {pixels}, all of an image")
-        one = RandomFeatures(data.shape, self.width, torch.Generator())
-        released = self.networks * one.num_features * data.num_classes
+        released = self._num_features(data) * data.num_classes * (self.cells or 1)
         if released > _MOST_FEATURES:
             raise BadInput(
                 f"{self.networks} networks of width {self.width} give {released:,} numbers to "
@@ -100,17 +126,35 @@ class DPMatch:
             gaussians = moments.mixture(data, inner, components=1).to(run.device)
             bar.advance()
         networks = self._networks(data, gaussians, run)
-        targets = noisy_class_means(data, networks, run, features)
-        labels = balanced_labels(data.num_classes, self.spc)
-        start = gaussians(labels, run.generator("start"))
-        images = SmoothPixels(labels, start, self.blur).to(run.device)
+        num_cells = self._num_cells(data, features.query)
+        centres = cell_centres(gaussians, num_cells, run)
+        slots, num_slots = inner.cells(data.private.labels, centres), centres[..., 0].numel()
+        released = noisy_slot_means(data, slots, num_slots, networks, run, features)
+        cells = cells_of_images(released.counts.reshape(-1, num_cells), self.spc)
+        start = starts(gaussians, centres, cells, run.generator("start"))
+        images = SmoothPixels(cells // num_cells, start, self.blur).to(run.device)
         so_far = self._release(images, data)
         kept = run.checkpoints.latest("images", ledger_heads=run.ledger.heads)  # asks all ranks
         if run.world.is_first:
-            self._move(images, networks, targets, run, kept, so_far)
+            towards = Towards(networks, [mean.to(run.device) for mean in released.means], cells)
+            self._move(images, towards, run, kept, so_far)
         # Rank 0's images on every rank: what is fitted to a release needs no second worker.
         images.pixels.data.copy_(run.world.share(images.pixels.data))
         return so_far()
+
+    def _num_features(self, data: TrainingData) -> int:
+        one = RandomFeatures(data.shape, self.width, torch.Generator())
+        return self.networks * one.num_features
+
+    def _num_cells(self, data: TrainingData, query: GaussianSum) -> int:
+        """Cells of a class; where none are given, from what is public: records and noise."""
+        if self.cells is not None:
+            return self.cells
+        noise = query.noise_multiplier * query.sensitivity * math.sqrt(self._num_features(data))
+        records = data.num_records / data.num_classes
+        room = _MOST_FEATURES // (self._num_features(data) * data.num_classes)
+        most = min(_CELLS, self.spc, room)
+        return max(1, min(most, int(_COMMON * records / noise) if noise else most))
 
     def _queries(self, run: Run) -> list[GaussianSum]:
         """What is asked of the records: three Gaussians that share the budget as one."""
@@ -151,14 +195,12 @@ class DPMatch:
     def _move(
         self,
         images: LearntImages,
-        networks: Sequence[RandomFeatures],
-        targets: Sequence[Tensor],
+        towards: Towards,
         run: Run,
         kept: Checkpoint | None,
         so_far: Callable[[], Synthesizer],
     ) -> None:
         """Moves the images; after that their mean features are the released ones, but for noise."""
-        targets = [target.to(run.device) for target in targets]
         optimizer = images.optimizer(self.lr, _MOMENTUM)
         every, first = torch.arange(len(images)), 0
         if kept is not None:
@@ -170,9 +212,8 @@ class DPMatch:
                 falling = 0.5 * (1 + math.cos(math.pi * step / self.steps))
                 optimizer.param_groups[0]["lr"] = self.lr * max(falling, _LAST_RATE)
                 rng = run.generator(f"step {step}")
-                chosen = int(torch.randint(len(networks), (1,), generator=rng))
                 optimizer.zero_grad()
-                distance(networks[chosen], images(every), targets[chosen]).backward()
+                towards.distance(images(every), rng).backward()
                 optimizer.step()
                 images.settle()
                 bar.advance()

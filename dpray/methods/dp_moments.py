@@ -13,17 +13,12 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from sklearn.cluster import KMeans
-from torch import Tensor
-
 from dpray.checks import at_least_one
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
 from dpray.methods import register
-from dpray.models.mixtures import GaussianMixture
-from dpray.moments import open_subspace
+from dpray.moments import cell_centres, open_subspace
 from dpray.privacy.ledger import Ledger
 from dpray.privacy.planning import calibrate
 from dpray.privacy.queries import GaussianSum
@@ -35,7 +30,6 @@ _DIMENSIONS = 60
 # Of the budget, in squared Gaussian terms: directions, classes, cells.
 _SHARES = {False: (0.2, 0.8), True: (0.15, 0.25, 0.6)}
 _NAMES = ("principal directions", "class moments", "cell moments")
-_SAMPLES_FOR_CELLS = 4000
 
 
 @register("dp-moments")
@@ -72,7 +66,7 @@ class DPMoments:
             mixture = classes.mixture(data, inner, components=1)
             bar.advance()
             if components > 1:
-                centres = _cell_centres(mixture, components, run)
+                centres = cell_centres(mixture, components, run)
                 cells = inner.cells(data.private.labels, centres)
                 moments = inner.moments("cells", cells, len(centres) * components, paid[2])
                 mixture = moments.mixture(data, inner, components)
@@ -118,18 +112,3 @@ def _queries(run: Run, *, mixture: bool) -> list[GaussianSum]:
     if run.noise_multiplier is not None:
         return with_noise(run.noise_multiplier)
     return run.world.from_first(lambda: run.ledger.calibrate_together(with_noise))
-
-
-def _cell_centres(mixture: GaussianMixture, components: int, run: Run) -> Tensor:
-    """(S, M, K): k-means on samples of each class's noisy Gaussian. No record is read."""
-
-    def cluster() -> Tensor:
-        rng = run.generator("cells")
-        centres = []
-        for label in range(len(mixture.means)):
-            points = mixture.points(torch.full((_SAMPLES_FOR_CELLS,), label), rng)
-            found = KMeans(components, n_init=1, random_state=run.seed).fit(points.double().numpy())
-            centres.append(torch.from_numpy(found.cluster_centers_))
-        return torch.stack(centres)
-
-    return run.world.from_first(cluster)

@@ -41,5 +41,8 @@ class GaussianMixture(nn.Module):
         return points
 
     def forward(self, labels: Tensor, rng: torch.Generator) -> Tensor:
-        pixels = self.points(labels, rng) @ self.basis.T
-        return pixels.clamp(0, 1).reshape(-1, *self.shape)
+        return self.images(self.points(labels, rng))
+
+    def images(self, points: Tensor) -> Tensor:
+        """What lies at these points of the subspace."""
+        return (points @ self.basis.T).clamp(0, 1).reshape(-1, *self.shape)

@@ -53,13 +53,18 @@ def test_one_record_moves_the_features_by_what_was_paid_for(
     monkeypatch.setattr(means, "noisy_sum", look)
     # Centres come of released draws, which differ between two runs: here they are the same.
     monkeypatch.setattr("dpray.methods.dp_match.RandomFeatures.centre_on", lambda *_: None)
+    centres = 2 * torch.rand(3, 2, 6, generator=torch.Generator().manual_seed(1)).double() - 1
+    monkeypatch.setattr(dp_match, "cell_centres", lambda *_: centres)
+    # As are the directions in which a record's cell is looked for.
+    directions = torch.eye(256, dtype=torch.float64)
+    monkeypatch.setattr("dpray.moments._directions", lambda *_: directions)
     private = tiny_data.private
     pixels = private.pixels.clone()
     pixels[0] *= loudness
     for rows in (slice(0, None), slice(1, None)):
         some = Images(pixels[rows], private.labels[rows], private.ids[rows])
         data = dataclasses.replace(tiny_data, private=some)
-        DPMatch(**TINY, steps=1).fit(data, make_run())
+        DPMatch(**TINY, steps=1, cells=2).fit(data, make_run())
     moved = (raw[0] - raw[1]).norm().item()
     assert moved <= bounds[0] * (1 + 1e-6)
     assert moved > 0.99 * bounds[0]  # the bound is that of a record, and not a looser one
@@ -95,6 +100,30 @@ def test_images_move_towards_the_released_means(tiny_data, make_run, monkeypatch
     DPMatch(**TINY, steps=60).fit(tiny_data, make_run(noise_multiplier=0.5))
     first, last = (torch.stack(some).mean() for some in (distances[:10], distances[-10:]))
     assert last < 0.7 * first
+
+
+@pytest.mark.parametrize(("noise", "cells"), [(1e-3, 3), (4.0, 1)])
+def test_a_class_has_as_many_cells_as_the_noise_allows(noise, cells, tiny_data, make_run):
+    run = make_run(noise_multiplier=noise)
+    method = DPMatch(**TINY, steps=1)
+    *_, features = method._queries(run)
+    assert method._num_cells(tiny_data, features) == cells
+
+
+def test_images_of_cells_come_closer_to_records_than_those_of_classes(tiny_data, make_run):
+    """What a class with two looks has in common is neither of them."""
+    private = tiny_data.private
+    pixels = torch.zeros_like(private.pixels)
+    places = torch.arange(len(pixels))
+    pixels[places, 0, (private.labels + 4 * (places % 2)).long()] = 1.0  # a row of the image
+    two_looks = dataclasses.replace(tiny_data, private=dataclasses.replace(private, pixels=pixels))
+
+    def away(cells):
+        method = DPMatch(**{**TINY, "spc": 4}, steps=150, cells=cells, warp=0.0, blur=0.0)
+        images = method.fit(two_looks, make_run(noise_multiplier=1e-3)).module.images
+        return torch.cdist(images.flatten(1), pixels.flatten(1)).min(1).values.mean()
+
+    assert away(2) < 0.8 * away(1)
 
 
 def test_without_warping_the_images_themselves_are_released(tiny_data, make_run):
@@ -137,6 +166,8 @@ def test_a_stopped_fit_goes_on_to_the_same_images(tiny_data, make_run, monkeypat
         ({"blur": 9.0}, "blur 9 from 0"),
         ({"warp": -1.0}, "warp -1 must be"),
         ({"moments_share": 1.0}, "moments_share 1 "),
+        ({"cells": 0}, "cells 0 must be"),
+        ({"spc": 5, "cells": 6}, "cells 6 must be from 1 to spc, 5"),
         ({"dimensions": 1000}, "dimensions 1000 must be"),
         ({"networks": 900, "width": 900}, "take fewer or narrower"),
     ],
