@@ -24,6 +24,7 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.special import log_ndtr, ndtr
 
 from dpray.errors import BadInput, unknown
+from dpray.privacy.gaussian_loss import gaussian_pld
 
 Sampling = Literal["poisson", "one-of-k", "every", "revealed"]
 Profile = Callable[[np.ndarray], np.ndarray]
@@ -68,17 +69,36 @@ class SubsetsDpEvent(dp.DpEvent):
 
 
 class SubsetAwareAccountant(PLDAccountant):
-    """dp_accounting's PLD accountant, which also knows a `SubsetsDpEvent`, alone or composed."""
+    """dp_accounting's PLD accountant, which also knows a `SubsetsDpEvent`, alone or composed.
+
+    What it finds of a Gaussian under add-or-remove-one, sampled or not, is found sooner.
+    """
 
     _pld: PrivacyLossDistribution
 
     def _maybe_compose(self, event: dp.DpEvent, count: int, do_compose: bool) -> Any:
-        if not isinstance(event, SubsetsDpEvent):
-            return super()._maybe_compose(event, count, do_compose)
-        if do_compose:
-            whole = subsets_pld(event, count, self._value_discretization_interval)
-            self._pld = self._pld.compose(whole)
-        return None
+        step = self._value_discretization_interval
+        match event:
+            case SubsetsDpEvent():
+                if do_compose:
+                    self._pld = self._pld.compose(subsets_pld(event, count, step))
+                return None
+            case dp.GaussianDpEvent(noise_multiplier=noise) if (
+                do_compose and self._is_add_or_remove and noise > 0
+            ):
+                self._pld = self._pld.compose(gaussian_pld(noise / math.sqrt(count), 1.0, step))
+                return None
+            case dp.PoissonSampledDpEvent(
+                sampling_probability=rate, event=dp.GaussianDpEvent(noise_multiplier=noise)
+            ) if do_compose and self._is_add_or_remove and rate > 0 and noise > 0:
+                whole = gaussian_pld(noise, rate, step).self_compose(count)
+                self._pld = self._pld.compose(whole)
+                return None
+        return super()._maybe_compose(event, count, do_compose)
+
+    @property
+    def _is_add_or_remove(self) -> bool:
+        return self.neighboring_relation == dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
 def subsets_pld(event: SubsetsDpEvent, count: int, grid_step: float) -> PrivacyLossDistribution:

@@ -1,0 +1,35 @@
+"""A grid found at once is the grid that dp_accounting finds point by point."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+from dpray.privacy.gaussian_loss import gaussian_pld
+
+AT_THE_EDGE = 1 - math.exp(-0.5)  # the loss of whoever is never drawn lies on the grid
+
+
+def masses(pld):
+    return [
+        (pmf._lower_loss, pmf._infinity_mass, pmf._probs)
+        for pmf in (pld._pmf_remove.to_dense_pmf(), pld._pmf_add.to_dense_pmf())
+    ]
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.1, 20.0])
+@pytest.mark.parametrize("rate", [1e-6, 0.01, AT_THE_EDGE, 0.9, 1.0])
+def test_every_mass_is_the_librarys(noise, rate):
+    ours = masses(gaussian_pld(noise, rate, 1e-3))
+    library = masses(
+        from_gaussian_mechanism(noise, sampling_prob=rate, value_discretization_interval=1e-3)
+    )
+    for mine, theirs in zip(ours, library, strict=True):
+        assert mine[:2] == theirs[:2]
+        assert np.array_equal(mine[2], theirs[2])
+
+
+def test_a_little_less_noise_is_another_loss():
+    (mine, _), (other, _) = (masses(gaussian_pld(noise, 0.01, 1e-3)) for noise in (1.1, 1.0999))
+    assert not np.array_equal(mine[2], other[2])
