@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from dpray import models
@@ -151,6 +150,7 @@ def _directions(pixels: Tensor, length: float, run: Run, paid: PaidQuery[Gaussia
 
 def cell_centres(mixture: GaussianMixture, components: int, run: Run) -> Tensor:
     """(S, M, K): k-means on draws of each class's released Gaussian. No record is read."""
+    from sklearn.cluster import KMeans  # slow to import, and listing the methods needs it not
 
     def cluster() -> Tensor:
         rng = run.generator("cells")

@@ -10,10 +10,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from dpray.data.records import Images
@@ -21,6 +20,9 @@ from dpray.errors import BadInput, unknown
 from dpray.evaluation.training import NETWORKS, logits_of, train_network
 from dpray.models.architectures import ARCHITECTURES, refuse_too_small
 from dpray.pool import Pool
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 LOGISTIC = "lr"
 CLASSIFIERS: tuple[str, ...] = (LOGISTIC, *NETWORKS)
@@ -108,6 +110,10 @@ def train_and_count(job: Job, task: Task) -> Score:
 
 def _logistic(images: Tensor, labels: Tensor) -> tuple[LogisticRegression, str]:
     """scikit-learn's, with its defaults. Not converging is usual with images, and is reported."""
+    # Slow to import, and every run imports this module, also one that trains no such model.
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     model = LogisticRegression()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)

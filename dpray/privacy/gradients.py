@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
 from dpray.errors import BadInput, NotPrivate, unknown
@@ -253,6 +252,8 @@ def _taken_grad_sample(p: nn.Parameter, summed: Tensor | None, num_rows: int) ->
 @contextmanager
 def _opacus_hooks(model: nn.Module, params: Sequence[nn.Parameter]) -> Iterator[None]:
     """Per-example gradients of `params` alone; afterwards the model is as it was before."""
+    from opacus.grad_sample import GradSampleModule  # slow to import, and book-keeping is usual
+
     queried = set(params)
     others = [p for p in model.parameters() if p.requires_grad and p not in queried]
     owners = [m for m in model.modules() if any(p in queried for p in m.parameters(recurse=False))]
