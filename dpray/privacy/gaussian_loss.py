@@ -2,7 +2,7 @@
 
 dp_accounting asks for one point of its grid after another, which is most of the time that an
 account takes. Here the same formulas run over arrays in the same order of operations, so the
-numbers are the library's to the last bit; the few points it treats apart are left to it.
+numbers are the library's but for the last bits; the few points it treats apart are left to it.
 """
 
 from __future__ import annotations
