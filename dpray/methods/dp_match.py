@@ -102,7 +102,7 @@ class DPMatch:
             )
         if self.cells is not None and not 1 <= self.cells <= self.spc:
             raise BadInput(
-                f"cells {self.cells} must be from 1 to spc, {self.spc}: every cell needs an image"
+                f"cells {self.cells} must be from 1 to spc, {self.spc}: cells share the images"
             )
         pixels = math.prod(data.shape)
         if self.dimensions is not None and not 1 <= self.dimensions <= pixels:
