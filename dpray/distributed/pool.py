@@ -168,8 +168,9 @@ class RayPool:
                     if result.failure is not None:
                         _raise(result.failure, first + result.count, label, bar)
             finally:
-                # Reached with tasks under way after an error or when the reader stops early.
-                for one in sent:
+                # Reached with tasks under way after an error or when the reader stops early, which
+                # may be after the cluster was left: a call to Ray would then start one.
+                for one in sent if ray.is_initialized() else ():
                     ray.cancel(one.reference, force=False)
 
     def _slots(

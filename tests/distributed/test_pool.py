@@ -15,11 +15,14 @@ import pool_jobs
 import pytest
 import ray
 import torch
+from ray._private.node import Node
 from ray.cluster_utils import Cluster as ManyNodes
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpray.distributed import auth
 from dpray.distributed.cluster import Cluster, connect, disconnect
 from dpray.distributed.pool import RayPool
+from dpray.distributed.resources import measure_free
 from dpray.errors import BudgetExceeded, ClusterFailed
 from dpray.pool import SerialPool
 from dpray.progress import Bar
@@ -207,10 +210,25 @@ def nodes(head: ManyNodes) -> Iterator[ManyNodes]:
         head.remove_node(node)
 
 
+def add_ready_node(nodes: ManyNodes, folder: Path, cpus: int) -> Node:
+    """Another node whose workers have started: on a busy machine that takes seconds, in which
+    the head could finish all the jobs of a test alone."""
+    node = nodes.add_node(num_cpus=cpus, object_store_memory=80 * 2**20)
+    there = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+    meet = ray.remote(num_cpus=1, scheduling_strategy=there)(pool_jobs.meets_others)
+    folder.mkdir()
+    assert all(ray.get([meet.remote(job, (str(folder), cpus)) for job in range(cpus)]))
+    deadline = time.monotonic() + 60
+    while measure_free().slots(1, 0) < cpus:  # Ray's count is behind
+        assert time.monotonic() < deadline, "the workers of the new node never came free"
+        time.sleep(0.1)
+    return node
+
+
 def test_a_node_removed_during_a_fan_out_costs_only_what_it_had_in_hand(
     nodes: ManyNodes, tmp_path: Path
 ) -> None:
-    second = nodes.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+    second = add_ready_node(nodes, tmp_path / "ready", cpus=1)
     watched, window, jobs = Watched(), 16, 200
     results = RayPool(watched, window=window).map(
         pool_jobs.logged, range(jobs), shared=str(tmp_path)
@@ -224,8 +242,7 @@ def test_a_node_removed_during_a_fan_out_costs_only_what_it_had_in_hand(
     def unread_there() -> set[int]:
         return {job for job, node in runs() if node == second.node_id and job >= len(got)}
 
-    # A busy machine may take its time to start a worker on the second node: wait for it to have
-    # results that were not read yet, since those are what is lost with it.
+    # Results that were not read yet are what is lost with the second node: wait for some.
     deadline = time.monotonic() + 60
     while len(unread_there()) < 3 and len(got) < jobs - window and time.monotonic() < deadline:
         got.append(next(results))
@@ -249,10 +266,10 @@ def test_a_node_removed_during_a_fan_out_costs_only_what_it_had_in_hand(
 
 
 def test_a_worker_that_lends_its_processor_also_uses_free_ones_of_other_nodes(
-    nodes: ManyNodes,
+    nodes: ManyNodes, tmp_path: Path
 ) -> None:
     holder = lent_jobs.hold(cpus=1)
-    second = nodes.add_node(num_cpus=2, object_store_memory=80 * 2**20)
+    second = add_ready_node(nodes, tmp_path / "ready", cpus=2)
     spans = ray.get(holder.map.remote(lent_jobs.place, range(60), lent_cpus=1, shared=0.2)).results
     at_once = [[node for s, e, node in spans if s <= then < e] for then, _, _ in spans]
     assert max(map(len, at_once)) == 3
@@ -265,7 +282,7 @@ def test_what_a_lost_node_had_in_hand_is_done_with_lent_processors(
 ) -> None:
     """No processor is left that Ray could give: those tasks would wait for ever."""
     holder, jobs = lent_jobs.hold(cpus=1, patience=0.5), 60
-    second = nodes.add_node(num_cpus=2, object_store_memory=80 * 2**20)
+    second = add_ready_node(nodes, tmp_path / "ready", cpus=2)
     mapped = holder.map.remote(pool_jobs.logged, range(jobs), lent_cpus=1, shared=str(tmp_path))
     deadline = time.monotonic() + 60
     while second.node_id not in (log.read_text() if (log := tmp_path / "runs").exists() else ""):
