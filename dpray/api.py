@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from dpray import methods
+from dpray.data.datasets import refuse_unknown
 from dpray.data.public import choose_words
 from dpray.errors import BadInput, DprayError
 from dpray.execute import Result, check, execute
@@ -136,6 +137,7 @@ def run_spec(
     if not isinstance(runs, int) or runs < 1:
         raise BadInput(f"{runs!r} runs are out of range: it must be a number, at least 1")
     spec = with_public_words(replace(spec, dataset=dataset_word(spec.dataset)))
+    refuse_unknown(spec.dataset)
     check(spec)
     if track:
         tracking.check_reachable()  # before anything is trained or charged, not after

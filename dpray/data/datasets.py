@@ -83,12 +83,21 @@ def load(word: str, *, fetch_missing: bool = True, say: Say = to_stderr) -> Data
     return restrict(load_whole(parsed.base, fetch_missing=fetch_missing, say=say), parsed)
 
 
+def refuse_unknown(word: str) -> None:
+    """Refuses what names no dataset, without reading one."""
+    _refuse_unknown_name(DatasetWord.parse(word).base)
+
+
+def _refuse_unknown_name(name_or_path: str) -> None:
+    if name_or_path not in BUILT_IN and not looks_like_a_path(name_or_path):
+        raise unknown("dataset", name_or_path, BUILT_IN)
+
+
 def load_whole(name_or_path: str, *, fetch_missing: bool = True, say: Say = to_stderr) -> Dataset:
     """A built-in dataset by name, or the user's own by path; fetched first where need be."""
+    _refuse_unknown_name(name_or_path)
     if name_or_path not in BUILT_IN:
-        if looks_like_a_path(name_or_path):
-            return load_own(Path(name_or_path), say)
-        raise unknown("dataset", name_or_path, BUILT_IN)
+        return load_own(Path(name_or_path), say)
     entry = BUILT_IN[name_or_path]
     train, test = entry.read(fetch_missing=fetch_missing, say=say)
     data = TrainingData(

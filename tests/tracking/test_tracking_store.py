@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dpray.errors import TrackingFailed
+from dpray.api import run_spec
+from dpray.errors import BadInput, TrackingFailed
+from dpray.spec import RunSpec
 from dpray.tracking import check_reachable
 from dpray.tracking.reach import shown
 from dpray.tracking.store import connect, experiment_id, tracking_uri
@@ -81,6 +83,12 @@ def test_a_deleted_experiment_is_refused_with_the_way_back(store: str):
     client.delete_experiment(experiment_id(client))
     with pytest.raises(TrackingFailed, match="experiments restore"):
         check_reachable()
+
+
+def test_a_dataset_that_is_none_is_refused_before_a_store_is_looked_for(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "gopher://somewhere")
+    with pytest.raises(BadInput, match="did you mean 'mnist'"):
+        run_spec(RunSpec(method="sgd", dataset="mnits:0,1"))
 
 
 def test_a_shown_address_has_no_password():
