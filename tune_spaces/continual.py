@@ -9,8 +9,8 @@ from dpray.search.space import choice
 SPACE = {
     "learner_settings": choice(
         "",
-        "lr_images=0.1",
-        "lr_images=0.6",
+        "lr_images=0.04",
+        "lr_images=0.2",
         "clip_norm=0.05",
         "clip_norm=0.2",
         "iterations=15",

@@ -15,11 +15,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpray import models
+from dpray.errors import BadInput
 from dpray.models.generators import Shape
 
 
 def balanced_labels(num_classes: int, per_class: int) -> Tensor:
     return torch.arange(num_classes).repeat_interleave(per_class)
+
+
+def refuse_wide_blur(blur: float, shape: Shape) -> None:
+    if not 0 <= blur <= min(shape[1:]) / 6:
+        raise BadInput(f"blur {blur:g} must be from 0 to a sixth of a side")
 
 
 class LearntImages(nn.Module, ABC):
@@ -42,27 +48,6 @@ class LearntImages(nn.Module, ABC):
     def all(self) -> Tensor:
         images: Tensor = self(torch.arange(len(self)))
         return images.detach().clone()
-
-
-class FreePixels(LearntImages):
-    """Every pixel is learnt by itself."""
-
-    def __init__(
-        self, labels: Tensor, shape: Shape, start_noise: float, rng: torch.Generator
-    ) -> None:
-        super().__init__(labels)
-        noise = torch.randn(len(labels), *shape, generator=rng)
-        self.pixels = nn.Parameter((0.5 + start_noise * noise).clamp(0, 1))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self.pixels[rows]
-
-    def optimizer(self, lr: float, momentum: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=lr, momentum=momentum)
-
-    @torch.no_grad()
-    def settle(self) -> None:
-        self.pixels.clamp_(0, 1)
 
 
 class SmoothPixels(LearntImages):
@@ -94,6 +79,34 @@ class SmoothPixels(LearntImages):
     @torch.no_grad()
     def settle(self) -> None:
         self.pixels.clamp_(0, 1)
+
+
+class NoisyStart(SmoothPixels):
+    """Pixels that start as noise around grey and are moved by SGD, as published for PSG.
+
+    Images that were released before may be given in place of some: they stay as they are.
+    """
+
+    given: Tensor  # (N, C, H, W)
+    is_given: Tensor  # (N,)
+
+    def __init__(
+        self, labels: Tensor, shape: Shape, start_noise: float, blur: float, rng: torch.Generator
+    ) -> None:
+        noise = torch.randn(len(labels), *shape, generator=rng)
+        super().__init__(labels, (0.5 + start_noise * noise).clamp(0, 1), blur)
+        self.register_buffer("given", torch.zeros_like(noise))
+        self.register_buffer("is_given", torch.zeros(len(labels), dtype=torch.bool))
+
+    def give(self, rows: Tensor, images: Tensor) -> None:
+        self.given[rows], self.is_given[rows] = images, True
+
+    def forward(self, rows: Tensor) -> Tensor:
+        learnt = super().forward(rows)
+        return torch.where(self.is_given[rows, None, None, None], self.given[rows], learnt)
+
+    def optimizer(self, lr: float, momentum: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=lr, momentum=momentum)
 
 
 class GeneratedImages(LearntImages):

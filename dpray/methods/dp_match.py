@@ -21,12 +21,13 @@ from torch import Tensor
 
 from dpray import models
 from dpray.checkpoints import Checkpoint, pack, unpack
+from dpray.checks import above_zero
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.embeddings import SENSITIVITY
 from dpray.errors import BadInput
 from dpray.matching.cells import cells_of_images, starts
-from dpray.matching.images import LearntImages, SmoothPixels
+from dpray.matching.images import LearntImages, SmoothPixels, refuse_wide_blur
 from dpray.matching.means import distance, noisy_slot_means
 from dpray.methods import register
 from dpray.models.mixtures import GaussianMixture
@@ -91,10 +92,8 @@ class DPMatch:
                 raise BadInput(f"{name} {getattr(self, name)} must be from 1 to {most}")
         if self.steps < 1:
             raise BadInput(f"steps {self.steps} must be at least 1")
-        if not 0 < self.lr < math.inf or not 0 <= self.blur <= min(data.shape[1:]) / 6:
-            raise BadInput(
-                f"lr {self.lr:g} must be above 0, blur {self.blur:g} from 0 to a sixth of a side"
-            )
+        above_zero(self, "lr")
+        refuse_wide_blur(self.blur, data.shape)
         if not 0 <= self.warp <= 3 or not 0 < self.moments_share < 1 or not 0 < self.radius <= 1:
             raise BadInput(
                 f"warp {self.warp:g} must be from 0 to 3, moments_share {self.moments_share:g} "

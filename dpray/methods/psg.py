@@ -23,7 +23,13 @@ from dpray.contract import Release, Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.errors import BadInput
 from dpray.matching.distance import matched_weights
-from dpray.matching.images import FreePixels, GeneratedImages, LearntImages, balanced_labels
+from dpray.matching.images import (
+    GeneratedImages,
+    LearntImages,
+    NoisyStart,
+    balanced_labels,
+    refuse_wide_blur,
+)
 from dpray.matching.loop import Matching, fresh_network, match
 from dpray.matching.room import refuse_what_does_not_fit
 from dpray.matching.schedule import Schedule
@@ -36,6 +42,7 @@ from dpray.privacy.queries import PaidQuery, PoissonGradients
 # Images a class: ages of a network and passes over the images between two of them, as published.
 _PUBLISHED_LOOPS = {1: (1, 1), 10: (10, 50), 20: (20, 25), 30: (30, 20), 40: (40, 15), 50: (50, 10)}
 _PUBLISHED_PRIOR_LOOPS = (2, 10)
+_LR_OF_AN_IMAGE = 0.004
 _WIDEST = 1024  # channels that can be meant; published are 32 to 256
 _MOST_QUERIES = 10_000_000
 
@@ -61,6 +68,7 @@ class Psg:
             "pixel_steps": 1,
             "batch_size": 256,
             "start_noise": 0.5,
+            "blur": 0.0,
             "lr_images": 0.025,
             "final_lr": 1.0,
             "lr_network": 0.01,
@@ -83,7 +91,10 @@ class Psg:
     batch_size: int = 2048  # expected: batches are Poisson samples
     clip_norm: float = 0.1
     start_noise: float = 0.1  # deviation of the pixels of the first images
-    lr_images: float = 0.3
+    blur: float = 0.6  # deviation in pixels of what the images are seen through; 0: of nothing
+    # None: by the number of images that are matched. A mean loss moves each of them the less, the
+    # more there are.
+    lr_images: float | None = None
     final_lr: float = 0.0  # share of lr_images or lr_prior that is left at the end
     momentum: float = 0.5
     lr_network: float = 0.05
@@ -123,7 +134,10 @@ class Psg:
                 raise BadInput(f"{name} {getattr(schedule, name)} must be at least 1")
         if schedule.inner < 0 or self.snapshots < 0:
             raise BadInput("inner and snapshots must be at least 0")
-        above_zero(self, "clip_norm", "start_noise", "lr_images", "lr_network", "lr_prior")
+        above_zero(self, "clip_norm", "start_noise", "lr_network", "lr_prior")
+        if self.lr_images is not None:
+            above_zero(self, "lr_images")
+        refuse_wide_blur(self.blur, data.shape)
         if not 0 <= self.momentum < 1 or not 0 <= self.final_lr <= 1:
             raise BadInput(
                 f"momentum {self.momentum:g} must be at least 0 and below 1, final_lr "
@@ -154,17 +168,14 @@ class Psg:
         """
         labels = balanced_labels(data.num_classes, self.spc)
         images = self._images(labels, data, run)
-        assert isinstance(images, FreePixels)
-        seen = set(classes)
+        assert isinstance(images, NoisyStart)
+        past: set[int] = set()
         if earlier is not None:
             assert isinstance(earlier.module, ImageSet)
-            with torch.no_grad():
-                images.pixels.copy_(earlier.module.images)
-            seen |= {label for task in earlier.tasks for label in task}
-        matched, trained_on = (
-            torch.isin(labels, torch.tensor(sorted(own))).nonzero().flatten()
-            for own in (set(classes), seen)
-        )
+            past = {label for task in earlier.tasks for label in task}
+            rows = _rows_of(labels, past)
+            images.give(rows, earlier.module.images[rows])
+        matched, trained_on = (_rows_of(labels, own) for own in (set(classes), past | set(classes)))
         return self._learn(images, matched, trained_on, data, run, num_snapshots=0)
 
     def _learn(
@@ -180,7 +191,7 @@ class Psg:
         matching = Matching(
             schedule=self.schedule(),
             make_network=self._network_maker(data),
-            lr_images=self.lr_images if self.prior == "none" else self.lr_prior,
+            lr_images=self._first_lr(len(matched)),
             final_lr=self.final_lr,
             lr_network=self.lr_network,
             micro_batch=self.micro_batch,
@@ -223,10 +234,15 @@ class Psg:
         match(images, optimizer, released, snapshot, matching, data, run, paid)
         return so_far()
 
+    def _first_lr(self, num_matched: int) -> float:
+        if self.prior == "generator":
+            return self.lr_prior
+        return _LR_OF_AN_IMAGE * num_matched if self.lr_images is None else self.lr_images
+
     def _images(self, labels: Tensor, data: TrainingData, run: Run) -> LearntImages:
         rng = run.generator("images")
         if self.prior == "none":
-            return FreePixels(labels, data.shape, self.start_noise, rng)
+            return NoisyStart(labels, data.shape, self.start_noise, self.blur, rng)
         torch.manual_seed(run.seed)
         return GeneratedImages(labels, data.shape, data.num_classes, self.prior_width, rng)
 
@@ -255,6 +271,10 @@ class Psg:
             return replace(query, noise_multiplier=noise_multiplier)
 
         return run.at_noise(with_noise)
+
+
+def _rows_of(labels: Tensor, classes: set[int]) -> Tensor:
+    return torch.isin(labels, torch.tensor(sorted(classes))).nonzero().flatten()
 
 
 def _check_network(network: nn.Module, data: TrainingData, run: Run) -> None:

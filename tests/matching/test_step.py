@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from dpray.matching.distance import matched_weights, row_distance
-from dpray.matching.images import FreePixels, GeneratedImages, balanced_labels
+from dpray.matching.images import GeneratedImages, NoisyStart, balanced_labels
 from dpray.matching.step import set_matching_gradient, train_on_images
 from dpray.models.architectures import convnet
 from dpray.world import SOLO
@@ -40,7 +40,7 @@ def network():
 
 
 def make_images():
-    return FreePixels(balanced_labels(3, 2), SHAPE, 0.5, torch.Generator().manual_seed(2))
+    return NoisyStart(balanced_labels(3, 2), SHAPE, 0.5, 0.0, torch.Generator().manual_seed(2))
 
 
 def targets(network):

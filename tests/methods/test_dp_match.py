@@ -163,7 +163,7 @@ def test_a_stopped_fit_goes_on_to_the_same_images(tiny_data, make_run, monkeypat
         ({"networks": 0}, "networks 0 must be"),
         ({"steps": 0}, "steps 0 must be"),
         ({"lr": 0.0}, "lr 0 must be"),
-        ({"blur": 9.0}, "blur 9 from 0"),
+        ({"blur": 9.0}, "blur 9 must be from 0"),
         ({"warp": -1.0}, "warp -1 must be"),
         ({"moments_share": 1.0}, "moments_share 1 "),
         ({"cells": 0}, "cells 0 must be"),

@@ -100,6 +100,14 @@ def test_without_noise_to_speak_of_images_of_a_class_look_like_it(tiny_data, mak
     assert float((likeness == release.module.labels).double().mean()) >= 0.8
 
 
+def test_an_image_moves_as_far_whatever_the_number_of_images():
+    """Each has a share of the mean loss that falls with their number: the rate makes up for it."""
+    by_number = {count: Psg(**TINY)._first_lr(count) / count for count in (20, 100, 500)}
+    assert len({round(rate, 12) for rate in by_number.values()}) == 1
+    assert Psg(**TINY, lr_images=0.7)._first_lr(20) == 0.7
+    assert Psg(**TINY, prior="generator", lr_prior=0.02)._first_lr(20) == 0.02
+
+
 def test_published_loops_follow_from_the_number_of_images():
     paper = Psg.presets["paper"]
     asked = {spc: Psg(**paper, spc=spc).schedule().steps for spc in (1, 10, 20, 50)}
@@ -119,6 +127,7 @@ def test_published_loops_follow_from_the_number_of_images():
         {"start_noise": 0.0},
         {"clip_norm": 0.0},
         {"lr_images": float("inf")},
+        {"blur": 9.0},
         {"snapshots": -1},
         {"batch_size": 0},
         {"architecture": "resnet18"},  # needs 25x25
