@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from ports import free_port
 
 from dpray.distributed import probe
 from dpray.distributed.cluster import Cluster, connect, threads_per_worker, worker_environment
@@ -49,12 +50,6 @@ def in_a_process(*arguments: str, **environment: str) -> tuple[str, list[str], f
     )
     *lines, seconds = done.stderr.strip().splitlines()
     return done.stdout, lines, float(seconds.split()[1])
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
