@@ -138,6 +138,13 @@ def test_a_table_has_the_columns_it_asks_for(tmp_path: Path) -> None:
     assert "CNN |" not in markdown(find("seed0"), "digits", measured)
 
 
+def test_of_a_single_run_the_deviation_of_its_networks_is_shown(tmp_path: Path) -> None:
+    finished(tmp_path, convnet_accuracy=0.5, convnet_accuracy_std=0.0123)
+    text = markdown(find("psg"), "digits", [measure(ROW, (0,), tmp_path)])
+    assert "| 50.00 ± 1.23 | - | - | - |" in text
+    assert "50.00 |" in markdown(find("seed0"), "digits", [measure(ROW, (0,), tmp_path)])
+
+
 def test_networks_are_trained_once_and_shown_beside_what_was_published(tmp_path: Path) -> None:
     finished(tmp_path)
     jobs = architectures.trainings([ROW], tmp_path, networks=2, epochs=2)

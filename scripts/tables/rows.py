@@ -78,6 +78,7 @@ class Column:
     scale: float = 100.0
     digits: int = 2
     only_if_measured: bool = False  # left out where no row has it
+    within: str | None = None  # the metric that is the deviation within a run, shown where one ran
 
 
 HEADLINE = Column("test accuracy, %", "test_accuracy")

@@ -44,13 +44,15 @@ class Measured:
         known = [run["noise_multiplier"] for run in self.runs.values()]
         return known[0] if known else self.row.noise_multiplier
 
-    def metric(self, name: str) -> Spread | None:
-        runs = [run["metrics"] for run in self.runs.values()]
-        values = [metrics[name] for metrics in runs if name in metrics]
-        if not values:
+    def metric(self, name: str, within: str | None = None) -> Spread | None:
+        """Over the runs; of a single one `within` may name the metric that is its deviation."""
+        runs = [run["metrics"] for run in self.runs.values() if name in run["metrics"]]
+        if not runs:
             return None
-        deviation = statistics.stdev(values) if len(values) > 1 else None
-        return Spread(statistics.fmean(values), deviation)
+        values = [metrics[name] for metrics in runs]
+        if len(values) > 1:
+            return Spread(statistics.fmean(values), statistics.stdev(values))
+        return Spread(values[0], runs[0].get(within))
 
     def outcome(self, of_run: Callable[[Mapping[str, Any]], str]) -> str:
         """The word of every run; where they differ, how many runs it holds for."""
@@ -135,7 +137,7 @@ def _cells(
 
 
 def _figures(measured: Measured, columns: Sequence[Column]) -> list[str]:
-    found = [(column, measured.metric(column.metric)) for column in columns]
+    found = [(column, measured.metric(column.metric, column.within)) for column in columns]
     texts = [
         spread.text(column.scale, column.digits) if spread else "-" for column, spread in found
     ]
