@@ -39,9 +39,14 @@ from dpray.models.generators import ImageSet
 from dpray.privacy.preflight import preflight
 from dpray.privacy.queries import PaidQuery, PoissonGradients
 
-# Images a class: ages of a network and passes over the images between two of them, as published.
-_PUBLISHED_LOOPS = {1: (1, 1), 10: (10, 50), 20: (20, 25), 30: (30, 20), 40: (40, 15), 50: (50, 10)}
+# From so many images a class: ages of a network and passes over the images between two of them.
+# One image a class is learnt too soon by a network: all are asked when they are fresh.
+_LOOPS = {
+    "short": {1: (1, 0), 2: (10, 10)},
+    "published": {1: (1, 1), 10: (10, 50), 20: (20, 25), 30: (30, 20), 40: (40, 15), 50: (50, 10)},
+}
 _PUBLISHED_PRIOR_LOOPS = (2, 10)
+_USUAL_QUERIES = 300
 _LR_OF_AN_IMAGE = 0.004
 _WIDEST = 1024  # channels that can be meant; published are 32 to 256
 _MOST_QUERIES = 10_000_000
@@ -62,8 +67,7 @@ class Psg:
         "paper": {
             "width": 128,
             "iterations": 1000,
-            "outer": None,
-            "inner": None,
+            "loops": "published",
             "queries": 10,
             "pixel_steps": 1,
             "batch_size": 256,
@@ -83,10 +87,11 @@ class Psg:
     architecture: Literal["convnet", "lenet", "alexnet", "resnet18", "mlp-psg"] = "convnet"
     width: int = 16  # channels, of convnet
     # One query a step: iterations x outer x queries of them are charged.
-    iterations: int = 30  # fresh networks
-    outer: int | None = 10  # ages of a network; none: as published for this spc
+    iterations: int | None = None  # fresh networks; none: as many as ask 300 queries
+    loops: Literal["short", "published"] = "short"  # where outer and inner are none: by spc
+    outer: int | None = None  # ages of a network
     queries: int = 1  # private gradients at each age
-    inner: int | None = 10  # passes over the images between two ages; none: as published
+    inner: int | None = None  # passes over the images between two ages
     pixel_steps: int = 15  # of the images for each gradient: reuse of what is paid for is free
     batch_size: int = 2048  # expected: batches are Poisson samples
     clip_norm: float = 0.1
@@ -105,13 +110,15 @@ class Psg:
     micro_batch: int = 512  # examples in memory at once; does not change the result
 
     def schedule(self) -> Schedule:
-        published = max(spc for spc in _PUBLISHED_LOOPS if spc <= max(self.spc, 1))
-        outer, inner = _PUBLISHED_LOOPS[published]
-        if self.prior == "generator":
+        by_spc = _LOOPS[self.loops]
+        outer, inner = by_spc[max(spc for spc in by_spc if spc <= max(self.spc, 1))]
+        if self.prior == "generator" and self.loops == "published":
             outer, inner = _PUBLISHED_PRIOR_LOOPS
+        outer = outer if self.outer is None else self.outer
+        usual = max(1, _USUAL_QUERIES // max(1, outer * self.queries))
         return Schedule(
-            iterations=self.iterations,
-            outer=outer if self.outer is None else self.outer,
+            iterations=usual if self.iterations is None else self.iterations,
+            outer=outer,
             queries=self.queries,
             pixel_steps=self.pixel_steps,
             inner=inner if self.inner is None else self.inner,

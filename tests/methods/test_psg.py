@@ -108,6 +108,18 @@ def test_an_image_moves_as_far_whatever_the_number_of_images():
     assert Psg(**TINY, prior="generator", lr_prior=0.02)._first_lr(20) == 0.02
 
 
+def test_300_queries_are_asked_whatever_the_number_of_images():
+    by_spc = {spc: Psg(spc=spc).schedule() for spc in (1, 2, 10, 50)}
+    assert all(schedule.steps == 300 for schedule in by_spc.values())
+    assert {spc: schedule.outer for spc, schedule in by_spc.items()} == {
+        1: 1,
+        2: 10,
+        10: 10,
+        50: 10,
+    }
+    assert Psg(spc=1, outer=10, iterations=2).schedule().steps == 20
+
+
 def test_published_loops_follow_from_the_number_of_images():
     paper = Psg.presets["paper"]
     asked = {spc: Psg(**paper, spc=spc).schedule().steps for spc in (1, 10, 20, 50)}
