@@ -200,9 +200,9 @@ def test_the_first_queries_cost_what_so_many_poisson_samples_cost_and_not_the_wh
 
 
 def test_tasks_one_after_another_have_a_table_and_a_picture(tmp_path: Path) -> None:
-    finished(tmp_path, accuracy_after_1=0.9, accuracy_after_2=0.7)
+    finished(tmp_path, accuracy_after_1=0.9, accuracy_after_2=0.7, accuracy_after_2_std=0.02)
     measured = [measure(ROW, (0,), tmp_path)]
-    assert "| a tiny set | 90.00 | 70.00 |" in continual.markdown(measured)
+    assert "| a tiny set | 90.00 | 70.00 ± 2.00 |" in continual.markdown(measured)
     assert continual.draw(find("psg"), "digits", measured, tmp_path / "tasks.png")
     assert (tmp_path / "tasks.png").exists()
     assert continual.markdown([measure(replace(ROW, label="other"), (0,), tmp_path)]) == ""

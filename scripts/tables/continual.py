@@ -13,8 +13,10 @@ from tables.summary import Measured, Spread, lined
 def after_tasks(measured: Measured) -> list[Spread]:
     """Accuracy after the first task, the second and so on; none where a row has no tasks."""
     found: list[Spread] = []
-    while (spread := measured.metric(f"accuracy_after_{len(found) + 1}")) is not None:
+    name = "accuracy_after_1"
+    while (spread := measured.metric(name, within=f"{name}_std")) is not None:
         found.append(spread)
+        name = f"accuracy_after_{len(found) + 1}"
     return found
 
 
