@@ -54,7 +54,7 @@ def _words(settings: Mapping[str, Any]) -> str:
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
-    return "by the model" if field.default is None else str(field.default)
+    return "chosen for you" if field.default is None else str(field.default)
 
 
 def _type(hint: Any) -> str:
