@@ -8,7 +8,11 @@
     python scripts/reproduce_tables.py baselines --dataset fashion-mnist --only '^vaegm'
 
 Stop it at any time: what is finished is not run again, and the run under way is taken up where it
-stopped. Table and pictures go to the results folder.
+stopped. Table and pictures go to the results folder. What was measured for docs/results.md is kept
+with the project: these print it, and add the seeds that are missing:
+
+    python scripts/reproduce_tables.py baselines --out docs/rows --print
+    python scripts/reproduce_tables.py baselines --out docs/rows
 
 What rows released can be measured further, without spending anything. Each network that is
 trained for it is kept, so these can be stopped as well:

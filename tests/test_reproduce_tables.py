@@ -131,6 +131,28 @@ def test_runs_of_a_row_are_put_together(tmp_path: Path) -> None:
     assert measured.epsilon is None
 
 
+def test_a_kept_run_and_its_table_say_at_which_commit_they_were_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tables.kept.this_commit", lambda: "abc1234")
+    place = run(ROW, tmp_path)
+    assert json.loads(place.finished.read_text())["commit"] == "abc1234"
+    text = markdown(find("seed0"), "digits", [measure(ROW, [0], tmp_path)])
+    assert "Measured at `abc1234`." in text
+
+
+def test_rows_kept_with_the_project_say_where_they_come_from_and_what_was_spent() -> None:
+    paths = [
+        p for p in (SCRIPTS.parent / "docs" / "rows").glob("*/*.json") if ".release" not in p.name
+    ]
+    assert paths
+    for path in paths:
+        told = json.loads(path.read_text())
+        assert told["commit"] and "dirty" not in told["commit"], path.name
+        if told["spec"]["epsilon"] is not None:
+            assert 0 < told["epsilon"] <= told["spec"]["epsilon"] * (1 + 1e-9), path.name
+
+
 def test_long_rows_have_to_be_asked_for() -> None:
     rows = find("seed0").rows("mnist")
     assert all(row.noise_multiplier is None for row in chosen(rows, "budget", None))

@@ -34,6 +34,7 @@ from dpray.reporting.grid import class_grid
 from dpray.runs import new_run_id, open_folder, runs_folder
 from dpray.spec import RunSpec
 from dpray.storage import write_whole
+from tables.commits import this_commit
 from tables.rows import Row
 
 IMAGES_PER_CLASS = 5
@@ -145,6 +146,7 @@ def keep(place: Place, result: Result, *, resumed: bool) -> None:
     value = {
         "label": place.row.label,
         "run_id": result.run_id,
+        "commit": this_commit(),
         "spec": result.spec.to_json(),
         "settings": _all_settings(result.spec),
         "epsilon": result.card.epsilon,
@@ -173,6 +175,7 @@ def keep_diverged(place: Place, run_id: str, reason: str) -> None:
     value = {
         "label": place.row.label,
         "run_id": run_id,
+        "commit": this_commit(),
         "spec": folder.read_spec().to_json(),
         "settings": _all_settings(place.spec),
         "epsilon": epsilon if math.isfinite(epsilon) else None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tables.commits import commits_of
 from tables.costs import epsilon_of
 from tables.dpmi_costs import METHOD, epsilon_of_latents
 from tables.kept import Place
@@ -94,6 +95,7 @@ def markdown(table: Table, dataset: str, rows: Sequence[Measured]) -> str:
     header += [column.title for column in columns]
     header += ["outcome"] if table.outcome else []
     header += ["core-minutes a run", "runs"]
+    told_at = commits_of(run for measured in rows for run in measured.runs.values())
     lines = [
         f"# {table.title}: {dataset}",
         "",
@@ -103,7 +105,7 @@ def markdown(table: Table, dataset: str, rows: Sequence[Measured]) -> str:
         f"the runs. Of a synthesizer it is that of {table.classifier} trained on its images alone; "
         "LR and MLP likewise. Epsilon is that of one run at delta 1e-5, add-or-remove-one; "
         "releasing all runs of a row costs more. Core-minutes are those of training.",
-        *(f"\n{note}" for note in table.notes),
+        *(f"\n{note}" for note in (*table.notes, told_at) if note),
     ]
     return "\n".join(lines) + "\n"
 
