@@ -52,7 +52,7 @@ TINY = {
         "signs": 5,
         "fits": 2,
     },
-    "dp-match": {"spc": 2, "networks": 2, "width": 2, "steps": 3, "dimensions": 4},
+    "dp-match": {"spc": 2, "networks": 2, "width": 2, "steps": 3, "dimensions": 4, "warp": 1.0},
     "dp-merf": {"frequencies": 20, "hidden": 8, "steps": 3, "images_per_class": 2},
     "dp-moments": {"dimensions": 4, "components": 2},
     "dp-sgd": {"model": "linear", "features": "pixels", "batch_size": 20, "steps": 8},

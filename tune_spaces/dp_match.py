@@ -1,5 +1,7 @@
 """DP-Match: three noisy sums whose noise the budget sets; moving images is post-processing.
 
+The strength of bending is part of the search, so trials do not ask the records for it.
+
 So the search is over what is asked (networks, cells, and the share of the moments) and over how
 images are moved to it and drawn from. No key changes what a trial costs.
 """

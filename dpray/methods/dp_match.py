@@ -1,11 +1,12 @@
 """DP-Match: mean features of every class, released once; images are moved to them for free.
 
 Distribution matching (Zhao and Bilen 2023, https://arxiv.org/abs/2110.04181) with one noisy target.
-Private data are touched by three sums over all records, paid for together before the first:
-noisy principal directions, moments of each class in them, and the mean features of each cell of a
-class under several random networks. Draws of the noisy Gaussians say where the cells are, centre
-the features, which leaves more of a record's norm to what tells images apart (docs/dp-match.md),
-and are where the images start.
+Private data are touched by four sums over all records, paid for together before the first:
+noisy principal directions, moments of each class in them, the mean features of each cell of a
+class under several random networks, and how many records are known to networks that were trained
+on draws bent more or less (only where `warp` is left open). Draws of the noisy Gaussians say where
+the cells are, centre the features, which leaves more of a record's norm to what tells images apart
+(docs/dp-match.md), and are where the images start.
 Shapes: N records, S classes, M networks.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -26,6 +28,7 @@ from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.embeddings import SENSITIVITY
 from dpray.errors import BadInput
+from dpray.matching import bending
 from dpray.matching.cells import cells_of_images, starts
 from dpray.matching.images import LearntImages, SmoothPixels, refuse_wide_blur
 from dpray.matching.means import distance, noisy_slot_means
@@ -36,6 +39,8 @@ from dpray.moments import cell_centres, open_subspace
 from dpray.privacy.queries import GaussianSum
 
 _DIRECTIONS = 0.2  # of the share of the moments; the rest goes to those of the classes
+_BENDING = 0.02  # of the budget, in squared Gaussian terms, where the strength is asked for
+_UNASKED = 1.0  # how much a look on the way bends, before the records were asked
 _DRAWS = 2000  # of the Gaussians, that centre the features
 _MOMENTUM = 0.5
 _LAST_RATE = 0.01  # of the first one
@@ -79,8 +84,8 @@ class DPMatch:
     lr: float = 0.05
     blur: float = 0.7  # deviation in pixels of what the images are seen through; 0: of nothing
     # How much an image is bent at most when it is drawn: digits bear 2, garments hardly 0.4. With 0
-    # the set is released as it is.
-    warp: float = 1.0
+    # the set is released as it is. None: the best of three strengths, by a noisy count of records.
+    warp: float | None = None
     moments_share: float = 0.25  # of the budget, in squared Gaussian terms
     dimensions: int | None = None  # of the subspace the Gaussians live in; None: 60 or all
     radius: float = 0.36  # longer images are scaled down to this, per root of a pixel
@@ -94,10 +99,12 @@ class DPMatch:
             raise BadInput(f"steps {self.steps} must be at least 1")
         above_zero(self, "lr")
         refuse_wide_blur(self.blur, data.shape)
-        if not 0 <= self.warp <= 3 or not 0 < self.moments_share < 1 or not 0 < self.radius <= 1:
+        if self.warp is not None and not 0 <= self.warp <= 3:
+            raise BadInput(f"warp {self.warp:g} must be from 0 to 3")
+        if not 0 < self.moments_share < 1 or not 0 < self.radius <= 1:
             raise BadInput(
-                f"warp {self.warp:g} must be from 0 to 3, moments_share {self.moments_share:g} "
-                f"and radius {self.radius:g} between 0 and 1"
+                f"moments_share {self.moments_share:g} and radius {self.radius:g} must be between "
+                "0 and 1"
             )
         if self.cells is not None and not 1 <= self.cells <= self.spc:
             raise BadInput(
@@ -114,7 +121,9 @@ class DPMatch:
             )
 
     def fit(self, data: TrainingData, run: Run) -> Synthesizer:
-        directions, classes, features = (run.ledger.pay(query) for query in self._queries(run))
+        directions, classes, features, *bends = [
+            run.ledger.pay(query) for query in self._queries(run)
+        ]
         run.facts.update(sampling="all records, no sampling")  # each part has a noise of its own
         dimensions = self.dimensions or min(60, math.prod(data.shape))
         with run.progress("dp-match moments", 2) as bar:
@@ -132,14 +141,17 @@ class DPMatch:
         cells = cells_of_images(released.counts.reshape(-1, num_cells), self.spc)
         start = starts(gaussians, centres, cells, run.generator("start"))
         images = SmoothPixels(cells // num_cells, start, self.blur).to(run.device)
-        so_far = self._release(images, data)
+        so_far = partial(self._release, images, data, _UNASKED if self.warp is None else self.warp)
         kept = run.checkpoints.latest("images", ledger_heads=run.ledger.heads)  # asks all ranks
         if run.world.is_first:
             towards = Towards(networks, [mean.to(run.device) for mean in released.means], cells)
             self._move(images, towards, run, kept, so_far)
         # Rank 0's images on every rank: what is fitted to a release needs no second worker.
         images.pixels.data.copy_(run.world.share(images.pixels.data))
-        return so_far()
+        if not bends:
+            return so_far()
+        found = bending.best_strength(images.all().clamp(0, 1), images.labels, data, run, bends[0])
+        return self._release(images, data, found)
 
     def _num_features(self, data: TrainingData) -> int:
         one = RandomFeatures(data.shape, self.width, torch.Generator())
@@ -156,12 +168,16 @@ class DPMatch:
         return max(1, min(most, int(_COMMON * records / noise) if noise else most))
 
     def _queries(self, run: Run) -> list[GaussianSum]:
-        """What is asked of the records: three Gaussians that share the budget as one."""
+        """What is asked of the records: Gaussians that share the budget as one."""
+        asked = _BENDING if self.warp is None else 0.0
+        moments = (1 - asked) * self.moments_share
         shares = {
-            "principal directions": (_DIRECTIONS * self.moments_share, 1.0),
-            "class moments": ((1 - _DIRECTIONS) * self.moments_share, 1.0),
-            "class features": (1 - self.moments_share, SENSITIVITY),
+            "principal directions": (_DIRECTIONS * moments, 1.0),
+            "class moments": ((1 - _DIRECTIONS) * moments, 1.0),
+            "class features": (1 - asked - moments, SENSITIVITY),
         }
+        if asked:
+            shares["bending"] = (asked, bending.SENSITIVITY)
 
         def with_noise(noise: float) -> list[GaussianSum]:
             return [
@@ -224,23 +240,19 @@ class DPMatch:
         tensors = pack({"images": images}, optimizer)
         run.checkpoints.save("images", Checkpoint(self.steps, tensors, run.ledger.head))
 
-    def _release(self, images: LearntImages, data: TrainingData) -> Callable[[], Synthesizer]:
+    def _release(self, images: LearntImages, data: TrainingData, warp: float) -> Synthesizer:
         arguments: dict[str, Any] = {"shape": list(data.shape), "num_images": len(images)}
         name = "image-set"
-        if self.warp > 0:
-            name, arguments = "warped-set", {**arguments, "warp": self.warp}
-
-        def so_far() -> Synthesizer:
-            module = models.build(name, **arguments)
-            with torch.no_grad():
-                module.get_buffer("images").copy_(images.all().clamp(0, 1))
-                module.get_buffer("labels").copy_(images.labels)
-            return Synthesizer(
-                model=name,
-                arguments=arguments,
-                module=module.eval(),
-                class_names=data.class_names,
-                shape=data.shape,
-            )
-
-        return so_far
+        if warp > 0:
+            name, arguments = "warped-set", {**arguments, "warp": warp}
+        module = models.build(name, **arguments)
+        with torch.no_grad():
+            module.get_buffer("images").copy_(images.all().clamp(0, 1))
+            module.get_buffer("labels").copy_(images.labels)
+        return Synthesizer(
+            model=name,
+            arguments=arguments,
+            module=module.eval(),
+            class_names=data.class_names,
+            shape=data.shape,
+        )

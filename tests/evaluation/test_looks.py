@@ -37,7 +37,7 @@ TINY = {
     "dp-gan": {**DUEL, "critic_steps": 2},
     "datalens": {**TAUGHT, "signs": 5, "fits": 2},
     "dp-kvae": {**FEW, "clusters": 2, "iterations": 1, "frequencies": 20},
-    "dp-match": {"spc": 2, "networks": 2, "width": 2, "steps": 4, "dimensions": 4},
+    "dp-match": {"spc": 2, "networks": 2, "width": 2, "steps": 4, "dimensions": 4, "warp": 1.0},
     "dp-merf": {"frequencies": 20, "hidden": 8, "steps": 4, "images_per_class": 2},
     "dp-sgd": {"features": "pixels", "batch_size": 20, "steps": 8},
     "dp-sinkhorn": {"latent": 2, "hidden": 8, "batch_size": 20, "num_fakes": 6, "steps": 4},

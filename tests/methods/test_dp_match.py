@@ -12,7 +12,7 @@ from dpray.matching import means
 from dpray.methods import dp_match
 from dpray.methods.dp_match import DPMatch
 
-TINY = {"spc": 3, "networks": 2, "width": 4, "dimensions": 6, "radius": 1.0}
+TINY = {"spc": 3, "networks": 2, "width": 4, "dimensions": 6, "radius": 1.0, "warp": 1.0}
 
 
 def test_the_parts_share_the_budget_as_one_gaussian(tiny_data, make_run):
@@ -119,7 +119,7 @@ def test_images_of_cells_come_closer_to_records_than_those_of_classes(tiny_data,
     two_looks = dataclasses.replace(tiny_data, private=dataclasses.replace(private, pixels=pixels))
 
     def away(cells):
-        method = DPMatch(**{**TINY, "spc": 4}, steps=150, cells=cells, warp=0.0, blur=0.0)
+        method = DPMatch(**{**TINY, "spc": 4, "warp": 0.0}, steps=150, cells=cells, blur=0.0)
         images = method.fit(two_looks, make_run(noise_multiplier=1e-3)).module.images
         return torch.cdist(images.flatten(1), pixels.flatten(1)).min(1).values.mean()
 
@@ -127,7 +127,7 @@ def test_images_of_cells_come_closer_to_records_than_those_of_classes(tiny_data,
 
 
 def test_without_warping_the_images_themselves_are_released(tiny_data, make_run):
-    release = DPMatch(**TINY, steps=1, warp=0.0).fit(tiny_data, make_run())
+    release = DPMatch(**{**TINY, "warp": 0.0}, steps=1).fit(tiny_data, make_run())
     assert release.model == "image-set"
     drawn = release.sample(torch.tensor([0, 1, 2]), torch.Generator().manual_seed(0))
     known = release.module.images.flatten(1)

@@ -31,7 +31,7 @@ TAUGHT = {"teachers": 6, "teacher_steps": 1, "rounds": 2, "questions": 3, "hidde
 TINY = [
     ("augm", {"latent": 2, "hidden": 8, **SIX}),
     ("dp-merf", {"frequencies": 20, "hidden": 8, "steps": 3, "images_per_class": 2}),
-    ("dp-match", {"spc": 2, "networks": 2, "width": 2, "steps": 2, "dimensions": 4}),
+    ("dp-match", {"spc": 2, "networks": 2, "width": 2, "steps": 2, "dimensions": 4, "warp": 1.0}),
     ("dp-moments", {"dimensions": 4, "components": 2}),
     ("dp-sgd", {"features": "pixels", **SIX}),
     ("dp-vae", {"latent": 2, "hidden": 8, **SIX}),
