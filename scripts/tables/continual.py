@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tables.pictures import COLOURS, INK, MARKERS, new_axis, save
+from tables.pictures import INK, look, new_axis, save
 from tables.rows import Table
 from tables.summary import Measured, Spread, lined
 
@@ -46,8 +46,7 @@ def draw(table: Table, dataset: str, rows: Sequence[Measured], path: Path) -> bo
             range(1, len(after) + 1),
             [100 * spread.mean for spread in after],
             yerr=[100 * (spread.deviation or 0) for spread in after],
-            marker=MARKERS[number % len(MARKERS)],
-            color=COLOURS[number % len(COLOURS)],
+            **look(number),
             linewidth=1,
             capsize=3,
             label=series,

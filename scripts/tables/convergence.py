@@ -15,7 +15,7 @@ from dpray.errors import DprayError
 from dpray.runs import open_folder
 from tables.jobs import note
 from tables.kept import Place
-from tables.pictures import COLOURS, INK, MARKERS, new_axis, save
+from tables.pictures import INK, look, new_axis, save
 from tables.rows import Row, Table
 from tables.trained import PUBLISHED_EPOCHS, Training, kept_trainings, snapshots_of
 
@@ -67,9 +67,7 @@ def draw(table: Table, dataset: str, rows: Sequence[Row], folder: Path, path: Pa
         axis.plot(
             [point["epsilon"] for point in known],
             [100 * point["accuracy"] for point in known],
-            marker=MARKERS[number % len(MARKERS)],
-            color=COLOURS[number % len(COLOURS)],
-            linestyle="--" if "prior" in label else "-",
+            **{**look(number), "linestyle": "--" if "prior" in label else "-"},
             linewidth=1,
             label=f"{label} ({points[0]['epochs']:,} epochs)",
         )

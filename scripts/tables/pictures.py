@@ -22,11 +22,22 @@ from tables.summary import Measured, shown_epsilon
 INK, MUTED = "#22313f", "#7b8794"
 COLOURS = ("#2a7f9e", "#c0392b", "#6b8e23", "#8e5ea2", "#d68910", "#34495e", "#16a085", "#b03a6f")
 MARKERS = "osD^vP*X"
+LINES = ("-", "--", ":")
 _LABEL_GAP = 2.6  # percentage points of the accuracy axis for each label, over a span of 100
 _GRIDS_ABREAST = 3
 _GRID_WIDTH, _CAPTION_HEIGHT = 3.4, 0.5  # inches
 _TILE = 0.62  # inches of one image in a row of several
 _PAD = 2  # screen pixels between images
+
+
+def look(number: int) -> dict[str, str]:
+    """Of a series by its place: where the colours begin anew, marker and line are others."""
+    rounds, place = divmod(number, len(COLOURS))
+    return {
+        "color": COLOURS[place],
+        "marker": MARKERS[(place + rounds) % len(MARKERS)],
+        "linestyle": LINES[rounds % len(LINES)],
+    }
 
 
 def draw_curves(table: Table, dataset: str, rows: Sequence[Measured], path: Path) -> bool:
@@ -65,7 +76,7 @@ def _draw_runs(axis: Any, done: Sequence[Measured]) -> None:
     """A line a series with deviations over seeds; without privacy, a line across."""
     epsilons: list[float] = []
     for number, series in enumerate(dict.fromkeys(measured.row.series for measured in done)):
-        colour = COLOURS[number % len(COLOURS)]
+        style = look(number)
         points, ceilings = [], []
         for measured in done:
             accuracy = measured.metric("test_accuracy")
@@ -81,11 +92,10 @@ def _draw_runs(axis: Any, done: Sequence[Measured]) -> None:
                 [epsilon for epsilon, _ in points],
                 [100 * accuracy.mean for _, accuracy in points],
                 yerr=[100 * (accuracy.deviation or 0) for _, accuracy in points],
-                marker=MARKERS[number % len(MARKERS)],
-                color=colour,
                 linewidth=1,
                 capsize=3,
                 label=series,
+                **style,
             )
         marked = [f for m in done if m.row.series == series and (f := _to_mark(m)) is not None]
         if marked:
@@ -93,14 +103,12 @@ def _draw_runs(axis: Any, done: Sequence[Measured]) -> None:
             axis.plot(
                 [figure.epsilon for figure in marked],
                 [100 * (figure.accuracy or 0) for figure in marked],
-                marker=MARKERS[number % len(MARKERS)],
-                color=colour,
                 markerfacecolor="none",
-                linestyle="none",
                 label=f"{series}, published",
+                **{**style, "linestyle": "none"},
             )
         for accuracy in ceilings:
-            axis.axhline(100 * accuracy.mean, color=colour, linestyle="--", label=series)
+            axis.axhline(100 * accuracy.mean, color=style["color"], linestyle="--", label=series)
     if epsilons:
         axis.set_xlim(min(epsilons) / 1.5, max(epsilons) * 1.5)
 
@@ -123,7 +131,7 @@ def _published(rows: Sequence[Measured]) -> dict[str, float]:
             noise = figure.noise_multiplier
             name = f"{kind}, noise {noise:g}" if noise is not None else kind
             if figure.epsilon is not None:
-                name = f"published, epsilon {figure.epsilon:g} claimed"
+                name = f"{kind}, epsilon {figure.epsilon:g} claimed"
             figures[f"{name}: {100 * figure.accuracy:.1f}"] = figure.accuracy
     return figures
 

@@ -15,7 +15,19 @@ TINY = {"spc": 3, "networks": 2, "width": 4, "dimensions": 6, "radius": 1.0, "st
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch):
-    monkeypatch.setattr(bending, "_DRAWS", 60)
+    monkeypatch.setattr(bending, "_STEPS", 20)
+
+
+def test_the_draws_of_a_network_are_bent_by_the_strength_it_is_asked_about(tiny_data, monkeypatch):
+    """Records that are bent copies of the images are known better to one that was taught them."""
+    monkeypatch.setattr(bending, "_STEPS", 150)
+    private = tiny_data.private
+    images, labels = private.pixels[:40], private.labels[:40]
+    rows = torch.arange(600) % 40
+    bent = bending.warped(images[rows], 2.0, torch.Generator().manual_seed(9))
+    records = Images(bent, labels[rows], torch.arange(600))
+    asked = bending.Asked(images, labels, records, tiny_data.num_classes, seed=0)
+    assert bending.raw_correct(2.0, asked) > bending.raw_correct(0.01, asked)
 
 
 def without_the_first(data):
