@@ -19,6 +19,7 @@ from dpray import methods
 from dpray.evaluation import synthetic
 from dpray.evaluation.suite import SUITES, Suite
 from dpray.execute import execute
+from dpray.matching import bending
 from dpray.spec import RunSpec
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -60,6 +61,13 @@ METHODS = {
     },
     "dp-merf": {"frequencies": 20, "hidden": 8, "steps": 3, "images_per_class": 2},
     "dp-match": {"spc": 2, "networks": 2, "width": 2, "steps": 3, "dimensions": 4, "warp": 1.0},
+    "dp-match that asks how far to bend": {
+        "spc": 2,
+        "networks": 2,
+        "width": 2,
+        "steps": 3,
+        "dimensions": 4,
+    },
     "dp-moments": {"dimensions": 4, "components": 2},
     "dp-sgd": {"model": "linear", "features": "pixels", "batch_size": 20, "steps": 4},
     "dp-sinkhorn": {"latent": 2, "hidden": 8, "batch_size": 20, "num_fakes": 6, "steps": 4},
@@ -140,6 +148,7 @@ def run_all(dataset: str, ranks: int) -> dict[str, torch.Tensor]:
     """The weights of every method, and its metrics as one more tensor."""
     torch.set_num_threads(1)
     synthetic._FEWEST_IMAGES = 60
+    bending._STEPS = 5
     for name in ("quick", "small"):
         SUITES[name] = Suite(name, ("lr",), 1, False, headline="mlp", epochs={"mlp": 2})
     found = {}
@@ -158,6 +167,7 @@ def run_all(dataset: str, ranks: int) -> dict[str, torch.Tensor]:
         result = execute(spec, run_id=f"run-{number}-{ranks}", test_key=7)
         for name, value in result.release.module.state_dict().items():
             found[f"{title}/{name}"] = value
+        found[f"{title}/warp"] = torch.tensor(float(result.release.arguments.get("warp", 0)))
         found[f"{title}/accuracy"] = torch.tensor(result.metric(ACCURACY[title]))
     return found
 
