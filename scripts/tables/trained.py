@@ -24,6 +24,7 @@ from dpray.privacy.card import Card
 from dpray.privacy.ledger import ledger_from_json
 from dpray.runs import RunFolder, open_folder
 from dpray.storage import write_whole
+from tables.commits import this_commit
 from tables.costs import epsilon_after
 from tables.jobs import How
 from tables.kept import Place, Say
@@ -82,6 +83,7 @@ class Training:
         value = {
             "label": self.place.row.label,
             "run_id": run["run_id"],
+            "commit": this_commit(),
             "classifier": self.classifier,
             "network": self.network,
             "epochs": self.epochs,
