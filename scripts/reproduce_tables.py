@@ -44,9 +44,8 @@ from tables.inversions import ready_public_models
 from tables.jobs import How, Job, RunJob, Workers, note
 from tables.kept import Place
 from tables.pictures import draw_curves, draw_grids
-from tables.rows import BUDGET, Figure, Row, Table, chosen
+from tables.rows import BUDGET, PUBLISHED_EPOCHS, Figure, Row, Table, chosen
 from tables.summary import Measured, markdown, measure
-from tables.trained import PUBLISHED_EPOCHS
 
 from dpray.errors import BadInput, DprayError
 from dpray.storage import clear_errors, write_whole
@@ -108,7 +107,7 @@ def jobs_of(rows: Sequence[Row], args: argparse.Namespace) -> list[Job]:
             rows, folder, only=only, networks=args.networks, epochs=args.epochs
         )
     if args.curves:
-        wanted += convergence.trainings(rows, folder, epochs=args.epochs)
+        wanted += convergence.trainings(rows, folder, epochs=args.epochs or PUBLISHED_EPOCHS)
     if not wanted:
         note("nothing to train: no finished row here names architectures or keeps snapshots")
     for row in dict.fromkeys(t.place.row.label for t in wanted if t.place.read() is None):
@@ -166,9 +165,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--epochs",
         type=int,
-        default=PUBLISHED_EPOCHS,
         metavar="N",
-        help="of --architectures and --curves (%(default)s, as published)",
+        help="of --architectures and --curves (1,000 as published; on drawn images 3)",
     )
     parser.add_argument(
         "--networks",

@@ -159,6 +159,19 @@ def test_networks_are_trained_once_and_shown_beside_what_was_published(tmp_path:
     assert lines[6] == "| published | 50.0 |"
 
 
+def test_a_row_says_for_how_long_networks_are_trained_on_it(tmp_path: Path) -> None:
+    sets = [row for row in find("psg").rows("mnist") if row.architectures]
+    drawn = [row for row in find("match").rows("mnist") if row.architectures]
+    assert {row.series for row in drawn} == {"drawn"}
+
+    def epochs(rows: list[Row], asked: int | None) -> set[int]:
+        return {job.epochs for job in architectures.trainings(rows, tmp_path, epochs=asked)}
+
+    # A thousand epochs of 60,000 images would take weeks.
+    assert (epochs(sets, None), epochs(drawn, None)) == ({1000}, {3})
+    assert epochs([*sets, *drawn], 7) == {7}
+
+
 def test_networks_of_more_epochs_take_the_place_of_others_in_the_table(tmp_path: Path) -> None:
     finished(tmp_path)
     for epochs in (1, 30):

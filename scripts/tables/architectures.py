@@ -13,9 +13,9 @@ from typing import Any
 
 from dpray.errors import unknown
 from tables.kept import Place
-from tables.rows import Row
+from tables.rows import PUBLISHED_EPOCHS, Row
 from tables.summary import Spread, lined
-from tables.trained import PUBLISHED_EPOCHS, Training, kept_trainings
+from tables.trained import Training, kept_trainings
 
 NETWORKS = 3  # as published
 _SHOWN = {
@@ -34,14 +34,17 @@ def trainings(
     *,
     only: Sequence[str] = (),
     networks: int = NETWORKS,
-    epochs: int = PUBLISHED_EPOCHS,
+    epochs: int | None = None,
 ) -> list[Training]:
-    """All that the table wants of `rows`, kept or not: every network's first seed comes first."""
+    """All that the table wants of `rows`, kept or not: every network's first seed comes first.
+
+    `epochs` takes the place of the number that each row has.
+    """
     for name in only:
         if name not in _SHOWN:
             raise unknown("architecture", name, _SHOWN)
     return [
-        Training(Place(row, row.seeds[0], folder), name, network, epochs)
+        Training(Place(row, row.seeds[0], folder), name, network, epochs or row.epochs)
         for network in range(networks)
         for row in rows
         for name in row.architectures

@@ -16,8 +16,8 @@ from dpray.runs import open_folder
 from tables.jobs import note
 from tables.kept import Place
 from tables.pictures import INK, look, new_axis, save
-from tables.rows import Row, Table
-from tables.trained import PUBLISHED_EPOCHS, Training, kept_trainings, snapshots_of
+from tables.rows import PUBLISHED_EPOCHS, Row, Table
+from tables.trained import Training, kept_trainings, snapshots_of
 
 CLASSIFIER = "convnet"
 

@@ -14,6 +14,7 @@ from dpray.spec import RunSpec
 # What runs when nothing else is asked for. Other groups take long and have to be named.
 BUDGET = "budget"
 EVERY_GROUP = "all"
+PUBLISHED_EPOCHS = 1_000  # of a network on a small set
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Row:
     # Architectures to train on the release of the first seed, each with its published accuracy, a
     # share, or None where there is none.
     architectures: Mapping[str, float | None] = field(default_factory=dict)
+    epochs: int = PUBLISHED_EPOCHS  # of these architectures, where no other number is asked for
 
     def spec(self, seed: int) -> RunSpec:
         return RunSpec(

@@ -29,8 +29,6 @@ from tables.costs import epsilon_after
 from tables.jobs import How
 from tables.kept import Place, Say
 
-PUBLISHED_EPOCHS = 1_000
-
 
 @dataclass(frozen=True)
 class Training:
