@@ -85,7 +85,7 @@ def _budget_rows(dataset: str) -> list[Row]:
     rows = []
     for combo in COMBOS:
         for epsilon in _EPSILONS:
-            also = ("activation",) if combo == BEST else ()
+            also: tuple[str, ...] = ("activation",) if combo == BEST else ()
             also += ("clip",) if combo == BEST and epsilon in (10.0, 1.0) else ()
             fid = _COLLAPSED_FID.get(combo) if dataset == "mnist" and epsilon == 10 else None
             figure = PublishedFigure(None, others=f"FID {fid}, IS 1.0, collapsed") if fid else None

@@ -155,7 +155,7 @@ def _snapshots(run_id: str, seed: int) -> list[tuple[str, Tensor]]:
     classes = len(release.class_names)
     labels = torch.arange(_SHOWN // classes * classes or classes) % classes
     shown = []
-    for place, steps in enumerate(module.histories[0].steps.tolist()):
+    for place, steps in enumerate(module.histories[0].get_buffer("steps").tolist()):
         rng = torch.Generator().manual_seed(seed)  # the same draws for all
         with torch.no_grad():
             images = module.after(place, labels, rng).cpu()

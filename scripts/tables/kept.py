@@ -143,7 +143,7 @@ def keep(place: Place, result: Result, *, resumed: bool) -> None:
     if isinstance(result.release, Synthesizer):
         rng = torch.Generator().manual_seed(place.seed)
         class_grid(result.release, IMAGES_PER_CLASS, rng).save(place.images)
-    value = {
+    value: dict[str, Any] = {
         "label": place.row.label,
         "run_id": result.run_id,
         "commit": this_commit(),

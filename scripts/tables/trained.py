@@ -120,4 +120,4 @@ def kept_trainings(place: Place) -> Iterator[dict[str, Any]]:
 def snapshots_of(release: Release) -> list[int]:
     """The queries after which each snapshot was taken; none where the release keeps none."""
     steps = getattr(release.module, "history_steps", None)
-    return [] if steps is None or getattr(release, "tasks", ()) else steps.tolist()
+    return [] if steps is None or getattr(release, "tasks", None) else steps.tolist()
