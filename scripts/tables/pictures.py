@@ -56,10 +56,11 @@ def draw_curves(table: Table, dataset: str, rows: Sequence[Measured], path: Path
         layout="constrained",
     )
     _draw_runs(axis, done)
-    heights = [100 * s.mean for m in done if (s := m.metric("test_accuracy"))]
+    spreads = [spread for m in done if (spread := m.metric("test_accuracy"))]
+    feet = [100 * (spread.mean - (spread.deviation or 0)) for spread in spreads]  # of the bars
     on_axis = [marked.accuracy for measured in done if (marked := _to_mark(measured))]
     shown = [accuracy for accuracy in (*published.values(), *on_axis) if accuracy is not None]
-    lowest = min([*heights, *(100 * accuracy for accuracy in shown)])
+    lowest = min([*feet, *(100 * accuracy for accuracy in shown)])
     axis.set_ylim(max(0.0, lowest - 4), 101)
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
@@ -250,7 +251,13 @@ def draw_rows(
 
 
 def save(figure: Any, axis: Any, path: Path) -> None:
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=8)
+    figure.legend(
+        *axis.get_legend_handles_labels(),
+        loc="outside lower left",
+        ncols=2,
+        fontsize=8,
+        handlelength=4,  # long enough to tell a dashed line
+    )
     figure.savefig(path, dpi=120)
     _pyplot().close(figure)
 
