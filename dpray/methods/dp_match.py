@@ -1,12 +1,12 @@
 """DP-Match: mean features of every class, released once; images are moved to them for free.
 
 Distribution matching (Zhao and Bilen 2023, https://arxiv.org/abs/2110.04181) with one noisy target.
-Private data are touched by four sums over all records, paid for together before the first:
-noisy principal directions, moments of each class in them, the mean features of each cell of a
-class under several random networks, and how many records are known to networks that were trained
-on draws bent more or less (only where `warp` is left open). Draws of the noisy Gaussians say where
-the cells are, centre the features, which leaves more of a record's norm to what tells images apart
-(docs/dp-match.md), and are where the images start.
+Private data are touched by six sums over all records, paid for together before the first: four for
+noisy Gaussians (`dpray.moments`), the mean features of each cell of a class under several random
+networks, and how many records are known to networks that were trained on draws bent more or less
+(only where `warp` is left open). Draws of the noisy Gaussians say where the cells are, centre the
+features, which leaves more of a record's norm to what tells images apart (docs/dp-match.md), and
+are where the images start.
 Shapes: N records, S classes, M networks.
 """
 
@@ -35,10 +35,9 @@ from dpray.matching.means import distance, noisy_slot_means
 from dpray.methods import register
 from dpray.models.mixtures import GaussianMixture
 from dpray.models.random_features import RandomFeatures
-from dpray.moments import cell_centres, open_subspace
+from dpray.moments import SHARES, cell_centres, noisy_mixture
 from dpray.privacy.queries import GaussianSum
 
-_DIRECTIONS = 0.2  # of the share of the moments; the rest goes to those of the classes
 _BENDING = 0.02  # of the budget, in squared Gaussian terms, where the strength is asked for
 _UNASKED = 1.0  # how much a look on the way bends, before the records were asked
 _DRAWS = 2000  # of the Gaussians, that centre the features
@@ -87,7 +86,7 @@ class DPMatch:
     # the set is released as it is. None: the best of three strengths, by a noisy count of records.
     warp: float | None = None
     moments_share: float = 0.25  # of the budget, in squared Gaussian terms
-    dimensions: int | None = None  # of the subspace the Gaussians live in; None: 60 or all
+    dimensions: int | None = None  # of the subspace the Gaussians live in; None: up to 100
     radius: float = 0.36  # longer images are scaled down to this, per root of a pixel
 
     def check(self, data: TrainingData) -> None:
@@ -121,17 +120,20 @@ class DPMatch:
             )
 
     def fit(self, data: TrainingData, run: Run) -> Synthesizer:
-        directions, classes, features, *bends = [
-            run.ledger.pay(query) for query in self._queries(run)
-        ]
+        paid = [run.ledger.pay(query) for query in self._queries(run)]
+        moments, (features, *bends) = paid[: len(SHARES)], paid[len(SHARES) :]
         run.facts.update(sampling="all records, no sampling")  # each part has a noise of its own
-        dimensions = self.dimensions or min(60, math.prod(data.shape))
-        with run.progress("dp-match moments", 2) as bar:
+        with run.progress("dp-match moments", 1) as bar:
             bar.note(f"epsilon {run.ledger.epsilon:.3g} charged, delta {run.ledger.budget.delta:g}")
-            inner = open_subspace(data, run, directions, dimensions=dimensions, radius=self.radius)
-            bar.advance()
-            moments = inner.moments("classes", data.private.labels, data.num_classes, classes)
-            gaussians = moments.mixture(data, inner, components=1).to(run.device)
+            gaussians, inner = noisy_mixture(
+                data,
+                run,
+                moments,
+                dimensions=self.dimensions,
+                radius=self.radius,
+                components=None,
+            )
+            gaussians = gaussians.to(run.device)
             bar.advance()
         networks = self._networks(data, gaussians, run)
         num_cells = self._num_cells(data, features.query)
@@ -172,8 +174,7 @@ class DPMatch:
         asked = _BENDING if self.warp is None else 0.0
         moments = (1 - asked) * self.moments_share
         shares = {
-            "principal directions": (_DIRECTIONS * moments, 1.0),
-            "class moments": ((1 - _DIRECTIONS) * moments, 1.0),
+            **{name: (share * moments, 1.0) for name, share in SHARES.items()},
             "class features": (1 - asked - moments, SENSITIVITY),
         }
         if asked:

@@ -40,7 +40,7 @@ def test_the_strength_is_asked_for_within_the_same_budget(tiny_data, make_run):
     run = make_run(epsilon=1.0)
     release = DPMatch(**TINY).fit(tiny_data, run)
     shares = [entry.event.noise_multiplier**-2 for entry in run.ledger.entries]
-    assert len(shares) == 4
+    assert len(shares) == 6
     assert 1 / math.sqrt(sum(shares)) == pytest.approx(3.730632, abs=1e-4)
     assert release.arguments["warp"] in bending.STRENGTHS
 
@@ -48,7 +48,7 @@ def test_the_strength_is_asked_for_within_the_same_budget(tiny_data, make_run):
 def test_a_strength_that_is_given_is_not_asked_for(tiny_data, make_run):
     run = make_run(epsilon=1.0)
     assert DPMatch(**TINY, warp=0.7).fit(tiny_data, run).arguments["warp"] == 0.7
-    assert len(run.ledger.entries) == 3
+    assert len(run.ledger.entries) == 5
 
 
 def test_all_is_paid_before_a_record_is_counted(tiny_data, make_run, monkeypatch):
@@ -61,7 +61,7 @@ def test_all_is_paid_before_a_record_is_counted(tiny_data, make_run, monkeypatch
 
     monkeypatch.setattr(bending, "raw_correct", watch)
     DPMatch(**TINY).fit(tiny_data, run)
-    assert paid_when_counted == [4] * len(bending.STRENGTHS)
+    assert paid_when_counted == [6] * len(bending.STRENGTHS)
 
 
 def test_one_record_moves_the_counts_by_no_more_than_was_paid_for(tiny_data):

@@ -20,7 +20,7 @@ def test_the_parts_share_the_budget_as_one_gaussian(tiny_data, make_run):
     DPMatch(**TINY, steps=1).fit(tiny_data, run)
     shares = [entry.event.noise_multiplier**-2 for entry in run.ledger.entries]
     assert 1 / math.sqrt(sum(shares)) == pytest.approx(3.730632, abs=1e-4)
-    assert sum(shares[:2]) / sum(shares) == pytest.approx(DPMatch().moments_share)
+    assert sum(shares[:4]) / sum(shares) == pytest.approx(DPMatch().moments_share)
 
 
 def test_every_part_is_paid_before_the_first_is_read(tiny_data, make_run, monkeypatch):
@@ -34,7 +34,7 @@ def test_every_part_is_paid_before_the_first_is_read(tiny_data, make_run, monkey
 
     monkeypatch.setattr(run, "once", watch)
     DPMatch(**TINY, steps=1).fit(tiny_data, run)
-    assert paid_when_read == [3, 3, 3]
+    assert paid_when_read == [5] * 5
 
 
 @pytest.mark.parametrize("loudness", [1.0, 1e6])
@@ -56,8 +56,8 @@ def test_one_record_moves_the_features_by_what_was_paid_for(
     centres = 2 * torch.rand(3, 2, 6, generator=torch.Generator().manual_seed(1)).double() - 1
     monkeypatch.setattr(dp_match, "cell_centres", lambda *_: centres)
     # As are the directions in which a record's cell is looked for.
-    directions = torch.eye(256, dtype=torch.float64)
-    monkeypatch.setattr("dpray.moments._directions", lambda *_: directions)
+    directions = torch.eye(256, 6, dtype=torch.float64)
+    monkeypatch.setattr("dpray.moments._leading", lambda *_: directions)
     private = tiny_data.private
     pixels = private.pixels.clone()
     pixels[0] *= loudness
@@ -123,7 +123,7 @@ def test_images_of_cells_come_closer_to_records_than_those_of_classes(tiny_data,
         images = method.fit(two_looks, make_run(noise_multiplier=1e-3)).module.images
         return torch.cdist(images.flatten(1), pixels.flatten(1)).min(1).values.mean()
 
-    assert away(2) < 0.8 * away(1)
+    assert away(2) < 0.9 * away(1)
 
 
 def test_without_warping_the_images_themselves_are_released(tiny_data, make_run):
@@ -152,7 +152,7 @@ def test_a_stopped_fit_goes_on_to_the_same_images(tiny_data, make_run, monkeypat
     resumed.ledger = run.ledger
     resumed.ledger.asked.clear()  # as in a new process
     release = DPMatch(**TINY, steps=6).fit(tiny_data, resumed)
-    assert len(resumed.ledger.entries) == 3
+    assert len(resumed.ledger.entries) == 5
     assert torch.equal(whole.module.images, release.module.images)
 
 

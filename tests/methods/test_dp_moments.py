@@ -1,5 +1,6 @@
 """Moments: with little noise they are those of the data; with a mixture, those of its cells."""
 
+import dataclasses
 import math
 
 import pytest
@@ -21,7 +22,11 @@ def test_with_little_noise_the_means_are_those_of_the_classes(tiny_data, make_ru
         assert torch.allclose(drawn[label], true, atol=0.1)
 
 
-def test_with_little_noise_the_covariances_are_those_of_the_classes(tiny_data, make_run):
+def test_with_little_noise_the_covariances_are_those_of_the_classes(
+    tiny_data, make_run, monkeypatch
+):
+    monkeypatch.setattr(moments, "_LONGEST", 10.0)  # no record is cut
+    monkeypatch.setattr(moments, "_WITHIN", 1.0)
     release = DPMoments(**SETTINGS, components=1).fit(tiny_data, make_run(noise_multiplier=1e-6))
     module, private = release.module, tiny_data.private
     for label in range(3):
@@ -31,11 +36,50 @@ def test_with_little_noise_the_covariances_are_those_of_the_classes(tiny_data, m
         assert (covariance - expected).norm() < 0.05 * expected.norm()
 
 
-def test_a_tight_budget_gets_one_gaussian_and_a_wide_one_a_mixture(tiny_data, make_run):
-    tight = DPMoments(**SETTINGS).fit(tiny_data, make_run(epsilon=1.0))
-    wide = DPMoments(**SETTINGS).fit(tiny_data, make_run(epsilon=10.0))
-    assert tight.arguments["components"] == 1
-    assert wide.arguments["components"] == 4
+def test_noise_decides_how_many_directions_and_gaussians_there_are(tiny_data, make_run):
+    quiet, loud = (
+        DPMoments().fit(tiny_data, make_run(noise_multiplier=noise)).arguments
+        for noise in (1e-4, 1.0)
+    )
+    assert (quiet["dimensions"], quiet["components"]) == (100, 4)
+    assert loud["dimensions"] < 20
+    assert loud["components"] == 1
+
+
+@pytest.mark.parametrize("dimensions", [6, 200, 256])
+def test_directions_are_orthogonal_also_where_noise_is_all_there_is(
+    dimensions, tiny_data, make_run
+):
+    method = DPMoments(dimensions=dimensions, components=1)
+    basis = method.fit(tiny_data, make_run(noise_multiplier=50.0)).module.basis
+    assert torch.allclose(basis.T @ basis, torch.eye(dimensions), atol=1e-4)
+
+
+def test_cells_go_back_to_their_class_as_far_as_noise_is_to_blame():
+    """Cells that differ by noise alone become one; what noise cannot explain stays."""
+    rng = torch.Generator().manual_seed(0)
+    size, cells = 12, 4
+
+    def shrunk(difference, noise):
+        entries = noise * torch.randn(cells, size, size, generator=rng).double() / 2**0.5
+        symmetric = entries.triu() + entries.triu(1).mT
+        own = difference * torch.tensor([1.0, -1.0, 1.0, -1.0]).reshape(-1, 1, 1).double()
+        each = torch.full((cells,), noise).double()
+        found = moments.Moments(
+            counts=torch.full((cells,), 100.0).double(),
+            centres=torch.zeros(cells, size).double(),
+            shifts=noise * torch.randn(cells, size, generator=rng).double(),
+            covariances=torch.eye(size).double() * (2 + own) + symmetric,
+            shift_noise=each,
+            covariance_noise=each,
+        ).shrunk(cells)
+        return found.covariances.diagonal(dim1=1, dim2=2).mean(1), found.shifts.norm(dim=1)
+
+    alone, shifts = shrunk(0.0, 0.1)
+    assert alone.std() < 0.02
+    assert shifts.max() < 0.1 * size**0.5  # noise is that long
+    apart, _ = shrunk(1.0, 0.1)
+    assert torch.allclose(apart, torch.tensor([3.0, 1.0, 3.0, 1.0]).double(), atol=0.1)
 
 
 def test_every_part_is_paid_before_the_first_is_read(tiny_data, make_run, monkeypatch):
@@ -49,7 +93,7 @@ def test_every_part_is_paid_before_the_first_is_read(tiny_data, make_run, monkey
 
     monkeypatch.setattr(run, "once", watch)
     DPMoments(**SETTINGS, components=3).fit(tiny_data, run)
-    assert paid_when_read == [3, 3, 3]
+    assert paid_when_read == [4, 4, 4, 4]
 
 
 def test_the_parts_share_the_budget_as_one_gaussian(tiny_data, make_run):
@@ -68,10 +112,14 @@ def test_the_moments_of_a_record_have_norm_one_at_most(tiny_data, make_run, monk
         return honest(vectors, slots, **settings)
 
     monkeypatch.setattr(moments, "noisy_slot_sums", look)
-    DPMoments(dimensions=6, radius=0.1, components=2).fit(tiny_data, make_run())
-    assert len(norms) == 2
-    for found in norms:
-        assert found.max() == pytest.approx(1.0, abs=1e-9)  # the radius is short: all are scaled
+    monkeypatch.setattr(moments, "_LONGEST", 1e-3)  # all records are cut, so all are as loud
+    monkeypatch.setattr(moments, "_WITHIN", 1e-3)
+    private = dataclasses.replace(tiny_data.private, pixels=100 * tiny_data.private.pixels)
+    loud = dataclasses.replace(tiny_data, private=private)
+    DPMoments(dimensions=6, components=2).fit(loud, make_run())
+    _, classes, cells = norms  # the mean image is bounded where it is summed
+    for found in (classes, cells):
+        assert found.max() == pytest.approx(1.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("settings", [{"dimensions": 0}, {"components": 0}, {"radius": 2.0}])
