@@ -23,6 +23,11 @@ def below_one(settings: object, *names: str) -> None:
     _refuse(settings, names, lambda value: 0 <= value < 1, "must be at least 0 and below 1")
 
 
+def between(settings: object, least: float, most: float, *names: str) -> None:
+    within = f"must be from {least:g} to {most:g}"
+    _refuse(settings, names, lambda value: least <= value <= most, within)
+
+
 def _refuse(
     settings: object, names: tuple[str, ...], works: Callable[[float], bool], words: str
 ) -> None:

@@ -54,7 +54,7 @@ TINY = {
     },
     "dp-match": {"spc": 2, "networks": 2, "width": 2, "steps": 3, "dimensions": 4, "warp": 1.0},
     "dp-merf": {"frequencies": 20, "hidden": 8, "steps": 3, "images_per_class": 2},
-    "dp-moments": {"dimensions": 4, "components": 2},
+    "dp-moments": {"dimensions": 4, "components": 2, "warp": 0.5},
     "dp-sgd": {"model": "linear", "features": "pixels", "batch_size": 20, "steps": 8},
     "dp-sinkhorn": {"latent": 2, "hidden": 8, "batch_size": 20, "num_fakes": 6, "steps": 4},
     "dp-vae": {"latent": 2, "hidden": 8, "batch_size": 20, "epochs": 2, "micro_batch": 64},

@@ -15,11 +15,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from dpray import methods
+from dpray import bending, methods
 from dpray.evaluation import synthetic
 from dpray.evaluation.suite import SUITES, Suite
 from dpray.execute import execute
-from dpray.matching import bending
 from dpray.spec import RunSpec
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -68,7 +67,7 @@ METHODS = {
         "steps": 3,
         "dimensions": 4,
     },
-    "dp-moments": {"dimensions": 4, "components": 2},
+    "dp-moments": {"dimensions": 4, "components": 2, "posed": True},
     "dp-sgd": {"model": "linear", "features": "pixels", "batch_size": 20, "steps": 4},
     "dp-sinkhorn": {"latent": 2, "hidden": 8, "batch_size": 20, "num_fakes": 6, "steps": 4},
     "dp-vae": {

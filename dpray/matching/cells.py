@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dpray.models.mixtures import GaussianMixture
-from dpray.moments import nearest_cells
+from dpray.moments.subspace import nearest_cells
 
 _DRAWS_AN_IMAGE = 20  # of the Gaussians, from which each cell's starts are taken
 

@@ -21,24 +21,24 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dpray import models
+from dpray import bending, models
 from dpray.checkpoints import Checkpoint, pack, unpack
-from dpray.checks import above_zero
+from dpray.checks import above_zero, between
 from dpray.contract import Run, Synthesizer, refuse_one_class
 from dpray.data.records import TrainingData
 from dpray.embeddings import SENSITIVITY
 from dpray.errors import BadInput
-from dpray.matching import bending
+from dpray.gaussian_shares import gaussians_that_share
 from dpray.matching.cells import cells_of_images, starts
 from dpray.matching.images import LearntImages, SmoothPixels, refuse_wide_blur
 from dpray.matching.means import distance, noisy_slot_means
 from dpray.methods import register
 from dpray.models.mixtures import GaussianMixture
 from dpray.models.random_features import RandomFeatures
-from dpray.moments import SHARES, cell_centres, noisy_mixture
+from dpray.moments.mixture import SHARES, cell_centres, noisy_mixture
 from dpray.privacy.queries import GaussianSum
 
-_BENDING = 0.02  # of the budget, in squared Gaussian terms, where the strength is asked for
+_STRENGTHS = (0.4, 1.0, 2.0)  # of bending, that records are asked about
 _UNASKED = 1.0  # how much a look on the way bends, before the records were asked
 _DRAWS = 2000  # of the Gaussians, that centre the features
 _MOMENTUM = 0.5
@@ -98,8 +98,7 @@ class DPMatch:
             raise BadInput(f"steps {self.steps} must be at least 1")
         above_zero(self, "lr")
         refuse_wide_blur(self.blur, data.shape)
-        if self.warp is not None and not 0 <= self.warp <= 3:
-            raise BadInput(f"warp {self.warp:g} must be from 0 to 3")
+        between(self, 0, 3, "warp")
         if not 0 < self.moments_share < 1 or not 0 < self.radius <= 1:
             raise BadInput(
                 f"moments_share {self.moments_share:g} and radius {self.radius:g} must be between "
@@ -152,8 +151,8 @@ class DPMatch:
         images.pixels.data.copy_(run.world.share(images.pixels.data))
         if not bends:
             return so_far()
-        found = bending.best_strength(images.all().clamp(0, 1), images.labels, data, run, bends[0])
-        return self._release(images, data, found)
+        bent = [self._release(images, data, strength) for strength in _STRENGTHS]
+        return bent[bending.best_of([release.module for release in bent], data, run, bends[0])]
 
     def _num_features(self, data: TrainingData) -> int:
         one = RandomFeatures(data.shape, self.width, torch.Generator())
@@ -171,26 +170,16 @@ class DPMatch:
 
     def _queries(self, run: Run) -> list[GaussianSum]:
         """What is asked of the records: Gaussians that share the budget as one."""
-        asked = _BENDING if self.warp is None else 0.0
+        asked = bending.SHARE if self.warp is None else 0.0
         moments = (1 - asked) * self.moments_share
         shares = {
             **{name: (share * moments, 1.0) for name, share in SHARES.items()},
             "class features": (1 - asked - moments, SENSITIVITY),
         }
         if asked:
-            shares["bending"] = (asked, bending.SENSITIVITY)
+            shares["bending"] = (asked, bending.sensitivity(len(_STRENGTHS)))
 
-        def with_noise(noise: float) -> list[GaussianSum]:
-            return [
-                GaussianSum(
-                    name=name, noise_multiplier=noise / math.sqrt(share), sensitivity=sensitivity
-                )
-                for name, (share, sensitivity) in shares.items()
-            ]
-
-        if run.noise_multiplier is not None:
-            return with_noise(run.noise_multiplier)
-        return run.world.from_first(lambda: run.ledger.calibrate_together(with_noise))
+        return gaussians_that_share(shares, run)
 
     def _networks(
         self, data: TrainingData, gaussians: GaussianMixture, run: Run

@@ -3,7 +3,8 @@
 `noisy_sum` adds the noise to a sum whose sensitivity its caller vouches for. The two others bound
 each record themselves: `noisy_slot_sums` adds every record's vector to one slot (its class, or its
 cell of a class; `bounded_slot_sums` is that sum before the noise), `noisy_second_moment` adds up
-outer products. What is no sum of records at all is clipped as a whole, in `groups.py`.
+outer products; `slot_moments.py` does both at once. What is no sum of records at all is clipped as
+a whole, in `groups.py`.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def bounded_slot_sums(
     if len(slots) == 0:  # a worker may have no record, and not every network takes no image
         return raw_sums
     for rows in torch.arange(len(slots)).split(_BLOCK):
-        bounded = _bounded(vectors(rows), bound)
-        raw_sums.index_add_(0, slots[rows], bounded.cpu())
+        within = bounded(vectors(rows), bound)
+        raw_sums.index_add_(0, slots[rows], within.cpu())
     return raw_sums
 
 
@@ -113,8 +114,8 @@ def noisy_second_moment(
     bound = paid.query.sensitivity**0.5
     raw = torch.zeros(dimension, dimension, dtype=torch.float64)
     for rows in torch.arange(num_rows).split(_BLOCK):
-        bounded = _bounded(vectors(rows), bound)
-        raw += (bounded.T @ bounded).cpu()
+        within = bounded(vectors(rows), bound)
+        raw += (within.T @ within).cpu()
     noisy = noisy_sum(upper_triangle(raw), paid=paid, key=key, world=world)
     return from_upper_triangle(noisy, dimension)
 
@@ -144,7 +145,7 @@ def _weights(row: Tensor, column: Tensor) -> Tensor:
     return torch.full(row.shape, 2.0, dtype=torch.float64).sqrt().masked_fill(row == column, 1.0)
 
 
-def _bounded(vectors: Tensor, bound: float) -> Tensor:
+def bounded(vectors: Tensor, bound: float) -> Tensor:
     """Rows in float64, of norm at most `bound`; zero where they are not finite."""
     wide = vectors.detach().double()
     norms = wide.norm(dim=1, keepdim=True)

@@ -5,7 +5,7 @@ import torch
 from dpray import models
 from dpray.matching.cells import cells_of_images, starts
 from dpray.models.mixtures import GaussianMixture
-from dpray.moments import nearest_cells
+from dpray.moments.subspace import nearest_cells
 
 
 def test_cells_share_the_images_of_their_class_as_they_share_its_records():

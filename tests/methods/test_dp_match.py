@@ -57,7 +57,7 @@ def test_one_record_moves_the_features_by_what_was_paid_for(
     monkeypatch.setattr(dp_match, "cell_centres", lambda *_: centres)
     # As are the directions in which a record's cell is looked for.
     directions = torch.eye(256, 6, dtype=torch.float64)
-    monkeypatch.setattr("dpray.moments._leading", lambda *_: directions)
+    monkeypatch.setattr("dpray.moments.subspace._leading", lambda *_: directions)
     private = tiny_data.private
     pixels = private.pixels.clone()
     pixels[0] *= loudness

@@ -6,14 +6,25 @@ import math
 import pytest
 import torch
 
-from dpray import moments
+from dpray import bending
+from dpray.data.records import Images
 from dpray.errors import BadInput
+from dpray.methods import dp_moments
 from dpray.methods.dp_moments import DPMoments
+from dpray.models.poses import NUMBERS
+from dpray.moments import mixture, subspace
+from dpray.privacy import mechanisms
 
-SETTINGS = {"dimensions": 6, "radius": 1.0}
+SETTINGS = {"dimensions": 6, "radius": 1.0, "warp": 0.0}
 
 
-def test_with_little_noise_the_means_are_those_of_the_classes(tiny_data, make_run):
+@pytest.fixture
+def unclamped(monkeypatch):
+    """For tests of the moments themselves: what cutting pixels off takes is not made up for."""
+    monkeypatch.setattr(mixture, "allow_for_clamping", lambda *_: None)
+
+
+def test_with_little_noise_the_means_are_those_of_the_classes(tiny_data, make_run, unclamped):
     release = DPMoments(**SETTINGS, components=1).fit(tiny_data, make_run(noise_multiplier=1e-6))
     module = release.module
     drawn = (module.means[:, 0] @ module.basis.T).reshape(3, 1, 16, 16)
@@ -23,10 +34,10 @@ def test_with_little_noise_the_means_are_those_of_the_classes(tiny_data, make_ru
 
 
 def test_with_little_noise_the_covariances_are_those_of_the_classes(
-    tiny_data, make_run, monkeypatch
+    tiny_data, make_run, monkeypatch, unclamped
 ):
-    monkeypatch.setattr(moments, "_LONGEST", 10.0)  # no record is cut
-    monkeypatch.setattr(moments, "_WITHIN", 1.0)
+    monkeypatch.setattr(subspace, "_LONGEST", 10.0)  # no record is cut
+    monkeypatch.setattr(mixture, "_WITHIN", 1.0)
     release = DPMoments(**SETTINGS, components=1).fit(tiny_data, make_run(noise_multiplier=1e-6))
     module, private = release.module, tiny_data.private
     for label in range(3):
@@ -38,10 +49,10 @@ def test_with_little_noise_the_covariances_are_those_of_the_classes(
 
 def test_noise_decides_how_many_directions_and_gaussians_there_are(tiny_data, make_run):
     quiet, loud = (
-        DPMoments().fit(tiny_data, make_run(noise_multiplier=noise)).arguments
+        DPMoments(warp=0.0).fit(tiny_data, make_run(noise_multiplier=noise)).arguments
         for noise in (1e-4, 1.0)
     )
-    assert (quiet["dimensions"], quiet["components"]) == (100, 4)
+    assert (quiet["dimensions"], quiet["components"]) == (200, 10)
     assert loud["dimensions"] < 20
     assert loud["components"] == 1
 
@@ -50,36 +61,9 @@ def test_noise_decides_how_many_directions_and_gaussians_there_are(tiny_data, ma
 def test_directions_are_orthogonal_also_where_noise_is_all_there_is(
     dimensions, tiny_data, make_run
 ):
-    method = DPMoments(dimensions=dimensions, components=1)
+    method = DPMoments(dimensions=dimensions, components=1, warp=0.0)
     basis = method.fit(tiny_data, make_run(noise_multiplier=50.0)).module.basis
     assert torch.allclose(basis.T @ basis, torch.eye(dimensions), atol=1e-4)
-
-
-def test_cells_go_back_to_their_class_as_far_as_noise_is_to_blame():
-    """Cells that differ by noise alone become one; what noise cannot explain stays."""
-    rng = torch.Generator().manual_seed(0)
-    size, cells = 12, 4
-
-    def shrunk(difference, noise):
-        entries = noise * torch.randn(cells, size, size, generator=rng).double() / 2**0.5
-        symmetric = entries.triu() + entries.triu(1).mT
-        own = difference * torch.tensor([1.0, -1.0, 1.0, -1.0]).reshape(-1, 1, 1).double()
-        each = torch.full((cells,), noise).double()
-        found = moments.Moments(
-            counts=torch.full((cells,), 100.0).double(),
-            centres=torch.zeros(cells, size).double(),
-            shifts=noise * torch.randn(cells, size, generator=rng).double(),
-            covariances=torch.eye(size).double() * (2 + own) + symmetric,
-            shift_noise=each,
-            covariance_noise=each,
-        ).shrunk(cells)
-        return found.covariances.diagonal(dim1=1, dim2=2).mean(1), found.shifts.norm(dim=1)
-
-    alone, shifts = shrunk(0.0, 0.1)
-    assert alone.std() < 0.02
-    assert shifts.max() < 0.1 * size**0.5  # noise is that long
-    apart, _ = shrunk(1.0, 0.1)
-    assert torch.allclose(apart, torch.tensor([3.0, 1.0, 3.0, 1.0]).double(), atol=0.1)
 
 
 def test_every_part_is_paid_before_the_first_is_read(tiny_data, make_run, monkeypatch):
@@ -92,37 +76,82 @@ def test_every_part_is_paid_before_the_first_is_read(tiny_data, make_run, monkey
         return honest(name, release)
 
     monkeypatch.setattr(run, "once", watch)
-    DPMoments(**SETTINGS, components=3).fit(tiny_data, run)
-    assert paid_when_read == [4, 4, 4, 4]
+    monkeypatch.setattr(bending, "_STEPS", 2)
+    DPMoments(**{**SETTINGS, "warp": None}, components=3).fit(tiny_data, run)
+    assert paid_when_read == [5] * 5
 
 
-def test_the_parts_share_the_budget_as_one_gaussian(tiny_data, make_run):
+@pytest.mark.parametrize(("warp", "parts"), [(0.0, 4), (None, 5)])
+def test_the_parts_share_the_budget_as_one_gaussian(warp, parts, tiny_data, make_run, monkeypatch):
+    monkeypatch.setattr(bending, "_STEPS", 2)
     run = make_run(epsilon=1.0)
-    DPMoments(**SETTINGS, components=2).fit(tiny_data, run)
+    DPMoments(**{**SETTINGS, "warp": warp}, components=2).fit(tiny_data, run)
     shares = [entry.event.noise_multiplier**-2 for entry in run.ledger.entries]
+    assert len(shares) == parts
     assert 1 / math.sqrt(sum(shares)) == pytest.approx(3.730632, abs=1e-4)
 
 
-def test_the_moments_of_a_record_have_norm_one_at_most(tiny_data, make_run, monkeypatch):
-    norms = []
-    honest = moments.noisy_slot_sums
-
-    def look(vectors, slots, **settings):
-        norms.append(vectors(torch.arange(len(slots))).norm(dim=1))
-        return honest(vectors, slots, **settings)
-
-    monkeypatch.setattr(moments, "noisy_slot_sums", look)
-    monkeypatch.setattr(moments, "_LONGEST", 1e-3)  # all records are cut, so all are as loud
-    monkeypatch.setattr(moments, "_WITHIN", 1e-3)
-    private = dataclasses.replace(tiny_data.private, pixels=100 * tiny_data.private.pixels)
-    loud = dataclasses.replace(tiny_data, private=private)
-    DPMoments(dimensions=6, components=2).fit(loud, make_run())
-    _, classes, cells = norms  # the mean image is bounded where it is summed
-    for found in (classes, cells):
-        assert found.max() == pytest.approx(1.0, abs=1e-9)
+@pytest.mark.parametrize("best", range(3))
+def test_draws_are_bent_as_far_as_most_records_bear(best, tiny_data, make_run, monkeypatch):
+    strength = dp_moments._STRENGTHS[best]
+    monkeypatch.setattr(bending, "raw_correct", lambda made, _: 500 * (made.warp == strength))
+    found = DPMoments(**{**SETTINGS, "warp": None}).fit(tiny_data, make_run(noise_multiplier=1.0))
+    assert found.arguments["warp"] == found.module.warp == strength
 
 
-@pytest.mark.parametrize("settings", [{"dimensions": 0}, {"components": 0}, {"radius": 2.0}])
+@pytest.mark.parametrize("posed", [False, True])
+@pytest.mark.parametrize("loudness", [1.0, 1e6])
+def test_one_record_moves_every_sum_by_no_more_than_was_paid_for(
+    posed, loudness, tiny_data, make_run, monkeypatch
+):
+    """With directions, centres and reach the same: they come of releases before."""
+    raw, bounds = [], []
+    honest = mechanisms.noisy_sum
+
+    def look(raw_sum, *, paid, **rest):
+        raw.append(raw_sum.clone())
+        bounds.append(paid.query.sensitivity)
+        return honest(0 * raw_sum, paid=paid, **rest)
+
+    monkeypatch.setattr("dpray.privacy.mechanisms.noisy_sum", look)
+    monkeypatch.setattr("dpray.privacy.slot_moments.noisy_sum", look)
+    private = tiny_data.private
+    pixels = private.pixels.clone()
+    pixels[0] *= loudness
+    method = DPMoments(**SETTINGS, posed=posed, components=2)
+    for rows in (slice(0, None), slice(1, None)):
+        some = Images(pixels[rows], private.labels[rows], private.ids[rows])
+        data = dataclasses.replace(tiny_data, private=some)
+        method.fit(data, make_run(noise_multiplier=1.0))
+    for whole, less, bound in zip(raw[:4], raw[4:], bounds, strict=False):
+        moved = float((whole - less).norm())
+        assert 0 < moved <= bound * (1 + 1e-6)
+
+
+def test_draws_of_upright_images_lie_as_the_records_do(tiny_data, make_run):
+    """A bar that lies anywhere: seen upright it is one bar, and its places are kept."""
+    rng = torch.Generator().manual_seed(3)
+    pixels = torch.zeros(300, 1, 16, 16)
+    for image, place in zip(pixels, torch.randint(2, 12, (300,), generator=rng), strict=True):
+        image[0, 4:12, place : place + 2] = 1.0
+    records = Images(pixels, torch.arange(300) % 3, torch.arange(300))
+    bars = dataclasses.replace(tiny_data, private=records, num_records=300)
+    release = DPMoments(**SETTINGS, posed=True).fit(bars, make_run(noise_multiplier=1e-3))
+    assert release.module.basis.shape[0] == 256 + NUMBERS
+    drawn = release.sample(torch.arange(60) % 3, rng)
+
+    def places(images):
+        columns = images.sum((1, 2))
+        return (columns * torch.arange(16)).sum(1) / columns.sum(1)
+
+    assert (places(drawn).std() - places(pixels).std()).abs() < 1.0
+    # One sharp bar each, and no mixture of bars at many places.
+    assert (drawn.sum((1, 2)).topk(3).values.sum(1) / drawn.sum((1, 2, 3))).mean() > 0.8
+
+
+@pytest.mark.parametrize(
+    "settings", [{"dimensions": 0}, {"components": 0}, {"radius": 2.0}, {"warp": -1.0}]
+)
 def test_settings_that_make_no_sense_are_refused(settings, tiny_data):
     with pytest.raises(BadInput, match="must be"):
         DPMoments(**settings).check(tiny_data)

@@ -32,7 +32,7 @@ TINY = [
     ("augm", {"latent": 2, "hidden": 8, **SIX}),
     ("dp-merf", {"frequencies": 20, "hidden": 8, "steps": 3, "images_per_class": 2}),
     ("dp-match", {"spc": 2, "networks": 2, "width": 2, "steps": 2, "dimensions": 4, "warp": 1.0}),
-    ("dp-moments", {"dimensions": 4, "components": 2}),
+    ("dp-moments", {"dimensions": 4, "components": 2, "warp": 0.5}),
     ("dp-sgd", {"features": "pixels", **SIX}),
     ("dp-vae", {"latent": 2, "hidden": 8, **SIX}),
     # Beside statistics, and where each class has a learner of its own: every record in every step.
