@@ -1,4 +1,4 @@
-"""Moments: a mixture of Gaussians for every class, from four noisy sums. The honest floor.
+"""Moments: a mixture of Gaussians for every class, from four noisy sums.
 
 Private data are touched by the sums of `dpray.moments`: the mean image, the second moment of what
 is beside it, the moments of each class in the leading directions, and those of each cell of a
