@@ -27,6 +27,8 @@ _WEIGHTS = (0.29, 0.29, 0.14, 0.14, 0.11)
 
 def upright_with_poses(images: Tensor) -> Tensor:
     """(N, D + 5): every image upright, and how it lay. An image without mass lies in the middle."""
+    if len(images) == 0:  # a worker may have no record
+        return images.new_zeros(0, math.prod(images.shape[1:]) + NUMBERS)
     poses = _poses_of(images)
     across, down, width, height, slant = poses.T
     width, height = width.exp(), height.exp()

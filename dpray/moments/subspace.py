@@ -57,8 +57,7 @@ def open_subspace(
     images, waves = data.private.pixels, cosines(data.shape)
     length = radius * math.sqrt(math.prod(data.shape))
     if posed:
-        parts = [upright_with_poses(part) for part in images.split(_BLOCK)]
-        vectors = torch.cat(parts) if parts else images.new_zeros(0, len(waves) + NUMBERS)
+        vectors = torch.cat([upright_with_poses(part) for part in images.split(_BLOCK)])
         waves = torch.block_diag(waves, torch.eye(NUMBERS).double())
         length *= _UPRIGHT
     else:

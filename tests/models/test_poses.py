@@ -67,3 +67,7 @@ def test_poses_that_noise_made_impossible_give_images():
     images = drawn_in_pose(vectors, SHAPE)
     assert images.shape == (4, *SHAPE)
     assert images.isfinite().all()
+
+
+def test_no_image_at_all_has_no_pose():
+    assert upright_with_poses(torch.zeros(0, *SHAPE)).shape == (0, 784 + NUMBERS)
