@@ -27,7 +27,7 @@ data: setup  ## fetch MNIST and Fashion-MNIST into the cache
 
 run: setup  ## a private classifier and private synthetic data from MNIST, and a page about them
 	$(BIN)/dpray run dp-sgd --dataset mnist --epsilon 3 --delta 1e-5
-	$(BIN)/dpray run dp-moments --dataset mnist --epsilon 1 --delta 1e-5 --set posed=true
+	$(BIN)/dpray run dp-moments --dataset mnist --epsilon 1 --delta 1e-5 --set view=ink
 	$(BIN)/dpray models --dataset mnist
 	$(BIN)/dpray report --out report
 

@@ -67,7 +67,7 @@ METHODS = {
         "steps": 3,
         "dimensions": 4,
     },
-    "dp-moments": {"dimensions": 4, "components": 2, "posed": True},
+    "dp-moments": {"dimensions": 4, "components": 2, "view": "ink"},
     "dp-sgd": {"model": "linear", "features": "pixels", "batch_size": 20, "steps": 4},
     "dp-sinkhorn": {"latent": 2, "hidden": 8, "batch_size": 20, "num_fakes": 6, "steps": 4},
     "dp-vae": {

@@ -20,6 +20,7 @@ from dpray.errors import BadInput
 from dpray.gaussian_shares import gaussians_that_share
 from dpray.methods import register
 from dpray.models.mixtures import GaussianMixture
+from dpray.models.views import refuse_unknown_view
 from dpray.moments.mixture import SHARES, noisy_mixture
 from dpray.privacy.queries import GaussianSum
 
@@ -40,15 +41,16 @@ class DPMoments:
     # Longer images are scaled down to this length, per root of a pixel: 10 for 28x28.
     radius: float = 0.36
     components: int | None = None  # Gaussians a class; None: up to 10, as noise allows
-    # Whether images are seen upright, of one size and in the middle, and how they lay apart from
-    # that: for handwriting and the like. Garments lose by it.
-    posed: bool = False
+    # As what images are seen: as `pixels`, `upright` (and how they lay apart from that), or upright
+    # and as `ink`, by how far its edge is. The last two are for handwriting; garments lose by them.
+    view: str = "pixels"
     # How far a draw is bent at most. None: the best of three strengths, by a noisy count of
     # records; it costs two percent of the budget.
     warp: float | None = None
 
     def check(self, data: TrainingData) -> None:
         refuse_one_class(data)
+        refuse_unknown_view(self.view)
         between(self, 0, 3, "warp")
         pixels = math.prod(data.shape)
         if self.dimensions is not None and not 1 <= self.dimensions <= pixels:
@@ -70,7 +72,7 @@ class DPMoments:
                 dimensions=self.dimensions,
                 radius=self.radius,
                 components=self.components,
-                posed=self.posed,
+                view=self.view,
             )
             bar.advance()
         if self.warp is not None:
@@ -91,7 +93,7 @@ class DPMoments:
             "num_classes": data.num_classes,
             "dimensions": mixture.basis.shape[1],
             "components": mixture.means.shape[1],
-            "posed": self.posed,
+            "view": self.view,
             "warp": warp,
         }
         module = models.build("gaussian-mixture", **arguments)

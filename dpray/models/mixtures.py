@@ -1,8 +1,8 @@
 """Images drawn from Gaussians in a linear subspace: a mixture of them for every class.
 
-Nothing is trained here: the numbers are set once, from released moments. Shapes: D pixels, K
-dimensions of the subspace, S classes, M components a class. Where images are `posed` a vector of
-the subspace is an upright image and the five numbers of how it lies (`poses`).
+Nothing is trained here: the numbers are set once, from released moments. A vector of the subspace
+is an image as a view tells it (`views`). Shapes: V numbers of a view, K dimensions of the subspace,
+S classes, M components a class.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from dpray.models.generators import Shape, normals
-from dpray.models.poses import NUMBERS, drawn_in_pose
+from dpray.models.views import view_as
 from dpray.models.warped_sets import warped
 
 
 class GaussianMixture(nn.Module):
-    basis: Tensor  # (D, K), orthonormal columns; five rows more where posed
+    basis: Tensor  # (V, K), orthonormal columns
     weights: Tensor  # (S, M), rows add up to one
     means: Tensor  # (S, M, K)
     factors: Tensor  # (S, M, K, K): a covariance is factor times its transpose
@@ -27,15 +27,14 @@ class GaussianMixture(nn.Module):
         num_classes: int,
         dimensions: int,
         components: int,
-        posed: bool = False,
+        view: str = "pixels",
         warp: float = 0.0,
     ) -> None:
         super().__init__()
-        self.shape: Shape = (shape[0], shape[1], shape[2])
-        self.posed, self.warp = posed, warp
-        pixels = shape[0] * shape[1] * shape[2]
+        self.view = view_as(view, (shape[0], shape[1], shape[2]))
+        self.warp = warp
         each = (num_classes, components)
-        self.register_buffer("basis", torch.zeros(pixels + NUMBERS * posed, dimensions))
+        self.register_buffer("basis", torch.zeros(self.view.size, dimensions))
         self.register_buffer("weights", torch.full(each, 1 / components))
         self.register_buffer("means", torch.zeros(*each, dimensions))
         self.register_buffer("factors", torch.zeros(*each, dimensions, dimensions))
@@ -57,15 +56,9 @@ class GaussianMixture(nn.Module):
         return warped(images, self.warp, rng) if self.warp > 0 else images
 
     def cut_off(self, points: Tensor) -> Tensor:
-        """(N, D): the vectors at these points of the subspace, with pixels from 0 to 1."""
-        values = points @ self.basis.T
-        if not self.posed:
-            return values.clamp(0, 1)
-        return torch.cat([values[:, :-NUMBERS].clamp(0, 1), values[:, -NUMBERS:]], 1)
+        """(N, V): the vectors at these points of the subspace, with pixels from 0 to 1."""
+        return self.view.cut_off(points @ self.basis.T)
 
     def images(self, points: Tensor) -> Tensor:
         """What lies at these points of the subspace."""
-        vectors = self.cut_off(points)
-        return (
-            drawn_in_pose(vectors, self.shape) if self.posed else vectors.reshape(-1, *self.shape)
-        )
+        return self.view.images(self.cut_off(points))

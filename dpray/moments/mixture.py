@@ -47,7 +47,7 @@ def noisy_mixture(
     dimensions: int | None,
     radius: float,
     components: int | None,
-    posed: bool = False,
+    view: str = "pixels",
 ) -> tuple[GaussianMixture, Subspace]:
     """A mixture for every class, and the subspace that it lives in.
 
@@ -63,17 +63,17 @@ def noisy_mixture(
     if components is None:
         components = max(1, min(int(heard / _RECORDS), _COMPONENTS))
     inner = open_subspace(
-        data, run, mean, directions, dimensions=dimensions, radius=radius, posed=posed
+        data, run, mean, directions, dimensions=dimensions, radius=radius, view=view
     )
     labels = data.private.labels
     middles = inner.middle.expand(data.num_classes, -1)
     of_classes = inner.moments("classes", labels, middles, inner.longest, classes).shrunk(1)
-    mixture = _as_mixture(of_classes, data, inner, 1, posed)
+    mixture = _as_mixture(of_classes, data, inner, 1, view)
     centres = cell_centres(mixture, components, run)
     reach = _reach(mixture, centres, inner, run)
     slots = inner.cells(labels, centres)
     moments = inner.moments("cells", slots, centres.flatten(0, 1), reach, cells)
-    mixture = _as_mixture(moments.shrunk(components), data, inner, components, posed)
+    mixture = _as_mixture(moments.shrunk(components), data, inner, components, view)
     mixture.load_state_dict(run.world.from_first(lambda: _unclamped(mixture, run)))
     return mixture, inner
 
@@ -84,7 +84,7 @@ def _unclamped(mixture: GaussianMixture, run: Run) -> dict[str, Tensor]:
 
 
 def _as_mixture(
-    moments: Moments, data: TrainingData, inner: Subspace, components: int, posed: bool
+    moments: Moments, data: TrainingData, inner: Subspace, components: int, view: str
 ) -> GaussianMixture:
     slots = (data.num_classes, components)
     made = models.build(
@@ -93,7 +93,7 @@ def _as_mixture(
         num_classes=data.num_classes,
         dimensions=inner.basis.shape[1],
         components=components,
-        posed=posed,
+        view=view,
     )
     assert isinstance(made, GaussianMixture)
     # What is left of the covariances keeps its noise.

@@ -19,7 +19,7 @@ from torch import Tensor
 from dpray.contract import Run
 from dpray.data.records import TrainingData
 from dpray.models.generators import Shape
-from dpray.models.poses import NUMBERS, upright_with_poses
+from dpray.models.views import view_as
 from dpray.moments.shrinkage import kept_matrices
 from dpray.moments.slots import Moments
 from dpray.privacy.mechanisms import (
@@ -35,7 +35,6 @@ _SPREAD = 0.6  # of the radius: what an image may have beside the mean image
 _QUIETEST = 1e-4  # of the largest variance: a direction with less is scaled as if it had this
 # What a record has beside the mean image is cut at so many times the root mean square.
 _LONGEST = 1.3
-_UPRIGHT = 1.2  # of the radius of images as they are: upright ones fill more of their frame
 # A record's mean, second moment and count enter with these weights; their squares add up to 1.
 _WEIGHTS = _MEAN, _SECOND, _COUNT = tuple(w / math.sqrt(1.01) for w in (0.6, 0.8, 0.1))
 
@@ -48,20 +47,16 @@ def open_subspace(
     *,
     dimensions: int,
     radius: float,
-    posed: bool,
+    view: str,
 ) -> Subspace:
-    """The subspace of `dimensions` noisy directions; of upright images and poses where `posed`.
+    """The subspace of `dimensions` noisy directions of images seen as `view`.
 
     `radius` is the length, per root of a pixel, that longer images are scaled down to.
     """
-    images, waves = data.private.pixels, cosines(data.shape)
-    length = radius * math.sqrt(math.prod(data.shape))
-    if posed:
-        vectors = torch.cat([upright_with_poses(part) for part in images.split(_BLOCK)])
-        waves = torch.block_diag(waves, torch.eye(NUMBERS).double())
-        length *= _UPRIGHT
-    else:
-        vectors = images.flatten(1)
+    seen = view_as(view, data.shape)
+    vectors = torch.cat([seen.vectors(part) for part in data.private.pixels.split(_BLOCK)])
+    waves = torch.block_diag(cosines(data.shape), torch.eye(seen.beside).double())
+    length = seen.length * radius * math.sqrt(math.prod(data.shape))
     middle = run.once("mean image", lambda: _mean_image(vectors, length, data, run, mean))
     spread = _SPREAD * length
     noisy = run.once(

@@ -34,7 +34,7 @@ _CONVNET_EPOCHS = 3  # on 60,000 images; one takes minutes of a core
 
 def _row(dataset: str, kind: str, epsilon: float) -> Row:
     of_moments = kind == "moments"
-    settings = {"posed": True} if of_moments and dataset in _HANDWRITTEN else _KINDS[kind]
+    settings = {"view": "ink"} if of_moments and dataset in _HANDWRITTEN else _KINDS[kind]
     return Row(
         label=f"{kind}, epsilon {epsilon:g}",
         series=kind,
@@ -68,7 +68,7 @@ TABLE = Table(
     title="DP-Match: release once, optimise for ever",
     rows=_rows,
     notes=(
-        "Moments: a CNN trained on 60,000 draws of noisy Gaussians, which are seen upright where "
+        "Moments: a CNN trained on 60,000 draws of noisy Gaussians, of images seen as ink where "
         "records are handwritten (a setting). Drawn: the same of a set of 100 images a class, each "
         "bent a bit; the others: three ConvNets trained on the set itself, which is all that is "
         "released.",

@@ -12,6 +12,7 @@ from dpray.errors import BadInput
 from dpray.methods import dp_moments
 from dpray.methods.dp_moments import DPMoments
 from dpray.models.poses import NUMBERS
+from dpray.models.views import VIEWS
 from dpray.moments import mixture, subspace
 from dpray.privacy import mechanisms
 
@@ -99,10 +100,10 @@ def test_draws_are_bent_as_far_as_most_records_bear(best, tiny_data, make_run, m
     assert found.arguments["warp"] == found.module.warp == strength
 
 
-@pytest.mark.parametrize("posed", [False, True])
+@pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("loudness", [1.0, 1e6])
 def test_one_record_moves_every_sum_by_no_more_than_was_paid_for(
-    posed, loudness, tiny_data, make_run, monkeypatch
+    view, loudness, tiny_data, make_run, monkeypatch
 ):
     """With directions, centres and reach the same: they come of releases before."""
     raw, bounds = [], []
@@ -118,7 +119,7 @@ def test_one_record_moves_every_sum_by_no_more_than_was_paid_for(
     private = tiny_data.private
     pixels = private.pixels.clone()
     pixels[0] *= loudness
-    method = DPMoments(**SETTINGS, posed=posed, components=2)
+    method = DPMoments(**SETTINGS, view=view, components=2)
     for rows in (slice(0, None), slice(1, None)):
         some = Images(pixels[rows], private.labels[rows], private.ids[rows])
         data = dataclasses.replace(tiny_data, private=some)
@@ -136,7 +137,7 @@ def test_draws_of_upright_images_lie_as_the_records_do(tiny_data, make_run):
         image[0, 4:12, place : place + 2] = 1.0
     records = Images(pixels, torch.arange(300) % 3, torch.arange(300))
     bars = dataclasses.replace(tiny_data, private=records, num_records=300)
-    release = DPMoments(**SETTINGS, posed=True).fit(bars, make_run(noise_multiplier=1e-3))
+    release = DPMoments(**SETTINGS, view="upright").fit(bars, make_run(noise_multiplier=1e-3))
     assert release.module.basis.shape[0] == 256 + NUMBERS
     drawn = release.sample(torch.arange(60) % 3, rng)
 
@@ -155,3 +156,8 @@ def test_draws_of_upright_images_lie_as_the_records_do(tiny_data, make_run):
 def test_settings_that_make_no_sense_are_refused(settings, tiny_data):
     with pytest.raises(BadInput, match="must be"):
         DPMoments(**settings).check(tiny_data)
+
+
+def test_an_unknown_view_is_refused_with_the_choices(tiny_data):
+    with pytest.raises(BadInput, match="no view 'sideways'; choose from: ink, pixels, upright"):
+        DPMoments(view="sideways").check(tiny_data)

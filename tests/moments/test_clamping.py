@@ -6,9 +6,9 @@ from dpray.models.mixtures import GaussianMixture
 from dpray.moments.clamping import allow_for_clamping
 
 
-def at_the_edge(posed=False):
+def at_the_edge(view="pixels"):
     """Gaussians around nearly black images, half of whose draws would be below black."""
-    mixture = GaussianMixture((1, 6, 6), 2, 8, 2, posed=posed)
+    mixture = GaussianMixture((1, 6, 6), 2, 8, 2, view=view)
     rng = torch.Generator().manual_seed(0)
     mixture.basis.copy_(torch.linalg.qr(torch.randn(len(mixture.basis), 8, generator=rng))[0])
     mixture.means.copy_(0.2 * torch.rand(2, 2, 8, generator=rng))
@@ -48,7 +48,7 @@ def test_gaussians_whose_draws_are_never_cut_stay():
 
 
 def test_how_images_lie_is_not_cut_off():
-    mixture = at_the_edge(posed=True)
+    mixture = at_the_edge("upright")
     points = 50 * torch.ones(3, 8)
     vectors = mixture.cut_off(points)
     assert vectors[:, :-5].min() >= 0
