@@ -25,6 +25,7 @@ from dpray.moments.mixture import SHARES, noisy_mixture
 from dpray.privacy.queries import GaussianSum
 
 _STRENGTHS = (0.0, 0.5, 1.0)  # of bending, that records are asked about
+_GRAINS = 300  # directions beside those of the Gaussians, of the same grain for all classes
 
 
 @register("dp-moments")
@@ -73,6 +74,7 @@ class DPMoments:
                 radius=self.radius,
                 components=self.components,
                 view=self.view,
+                grains=min(_GRAINS, math.prod(data.shape)),
             )
             bar.advance()
         if self.warp is not None:
@@ -95,6 +97,7 @@ class DPMoments:
             "components": mixture.means.shape[1],
             "view": self.view,
             "warp": warp,
+            "grains": mixture.grain.shape[1],
         }
         module = models.build("gaussian-mixture", **arguments)
         module.load_state_dict(mixture.state_dict())

@@ -1,8 +1,9 @@
 """Images drawn from Gaussians in a linear subspace: a mixture of them for every class.
 
 Nothing is trained here: the numbers are set once, from released moments. A vector of the subspace
-is an image as a view tells it (`views`). Shapes: V numbers of a view, K dimensions of the subspace,
-S classes, M components a class.
+is an image as a view tells it (`views`). What images have beside the subspace, the same for all
+classes, is drawn as grain. Shapes: V numbers of a view, K dimensions of the subspace, G of the
+grain, S classes, M components a class.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dpray.models.warped_sets import warped
 
 class GaussianMixture(nn.Module):
     basis: Tensor  # (V, K), orthonormal columns
+    grain: Tensor  # (V, G): a factor, too
     weights: Tensor  # (S, M), rows add up to one
     means: Tensor  # (S, M, K)
     factors: Tensor  # (S, M, K, K): a covariance is factor times its transpose
@@ -29,12 +31,14 @@ class GaussianMixture(nn.Module):
         components: int,
         view: str = "pixels",
         warp: float = 0.0,
+        grains: int = 0,
     ) -> None:
         super().__init__()
         self.view = view_as(view, (shape[0], shape[1], shape[2]))
         self.warp = warp
         each = (num_classes, components)
         self.register_buffer("basis", torch.zeros(self.view.size, dimensions))
+        self.register_buffer("grain", torch.zeros(self.view.size, grains))
         self.register_buffer("weights", torch.full(each, 1 / components))
         self.register_buffer("means", torch.zeros(*each, dimensions))
         self.register_buffer("factors", torch.zeros(*each, dimensions, dimensions))
@@ -52,13 +56,18 @@ class GaussianMixture(nn.Module):
         return points
 
     def forward(self, labels: Tensor, rng: torch.Generator) -> Tensor:
-        images = self.images(self.points(labels, rng))
+        points = self.points(labels, rng)
+        images = self.images(points, self.beside(len(points), rng))
         return warped(images, self.warp, rng) if self.warp > 0 else images
 
-    def cut_off(self, points: Tensor) -> Tensor:
-        """(N, V): the vectors at these points of the subspace, with pixels from 0 to 1."""
-        return self.view.cut_off(points @ self.basis.T)
+    def beside(self, count: int, rng: torch.Generator) -> Tensor:
+        """(N, V): what `count` images have beside the subspace."""
+        return normals(rng, count, self.grain.shape[1], like=self.grain) @ self.grain.T
 
-    def images(self, points: Tensor) -> Tensor:
+    def cut_off(self, points: Tensor, beside: Tensor | float = 0.0) -> Tensor:
+        """(N, V): the vectors at these points of the subspace, with pixels from 0 to 1."""
+        return self.view.cut_off(points @ self.basis.T + beside)
+
+    def images(self, points: Tensor, beside: Tensor | float = 0.0) -> Tensor:
         """What lies at these points of the subspace."""
-        return self.view.images(self.cut_off(points))
+        return self.view.images(self.cut_off(points, beside))

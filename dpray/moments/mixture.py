@@ -48,12 +48,14 @@ def noisy_mixture(
     radius: float,
     components: int | None,
     view: str = "pixels",
+    grains: int = 0,
 ) -> tuple[GaussianMixture, Subspace]:
     """A mixture for every class, and the subspace that it lives in.
 
     `paid` are the queries of `SHARES`, in that order; `radius` is the length, per root of a pixel,
     that longer images are scaled down to. Without `dimensions`, or `components` of a class, their
-    number follows from the noise and the number of records, which are public.
+    number follows from the noise and the number of records, which are public. In `grains` more
+    directions images have the same grain in all classes, which the noisy second moment tells.
     """
     mean, directions, classes, cells = paid
     heard = data.num_records / data.num_classes / cells.query.noise_multiplier
@@ -63,7 +65,7 @@ def noisy_mixture(
     if components is None:
         components = max(1, min(int(heard / _RECORDS), _COMPONENTS))
     inner = open_subspace(
-        data, run, mean, directions, dimensions=dimensions, radius=radius, view=view
+        data, run, mean, directions, dimensions=dimensions, radius=radius, view=view, grains=grains
     )
     labels = data.private.labels
     middles = inner.middle.expand(data.num_classes, -1)
@@ -94,6 +96,7 @@ def _as_mixture(
         dimensions=inner.basis.shape[1],
         components=components,
         view=view,
+        grains=inner.grain.shape[1],
     )
     assert isinstance(made, GaussianMixture)
     # What is left of the covariances keeps its noise.
@@ -102,6 +105,7 @@ def _as_mixture(
     counts = moments.counts.reshape(slots)
     state = {
         "basis": inner.basis,
+        "grain": inner.grain,
         "weights": counts / counts.sum(1, keepdim=True),
         "means": means.reshape(*slots, -1),
         "factors": factors.reshape(*slots, *factors.shape[1:]),

@@ -4,7 +4,7 @@ Private data are touched in the sums of `open_subspace` and of `Subspace.moments
 are taken around a centre that is public by then, so a record has less to add and the same noise
 drowns less. Directions are scaled by the root of their deviation: quiet ones are heard as well,
 loud ones are not known better than is of use.
-Shapes: N records, D pixels, K directions.
+Shapes: N records, V numbers of a view (D pixels, as they are), K directions, G grains.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpray.data.records import TrainingData
 from dpray.models.generators import Shape
 from dpray.models.views import view_as
 from dpray.moments.shrinkage import kept_matrices
-from dpray.moments.slots import Moments
+from dpray.moments.slots import Moments, factors_of
 from dpray.privacy.mechanisms import (
     from_upper_triangle,
     noisy_second_moment,
@@ -48,6 +48,7 @@ def open_subspace(
     dimensions: int,
     radius: float,
     view: str,
+    grains: int,
 ) -> Subspace:
     """The subspace of `dimensions` noisy directions of images seen as `view`.
 
@@ -75,8 +76,15 @@ def open_subspace(
     basis = run.world.from_first(lambda: _leading(second, middle, dimensions))
     variances = (basis * (second @ basis)).sum(0) * spread**2 / data.num_records
     floor = _QUIETEST * variances.max().clamp(min=1e-12)
+    grain = run.world.from_first(lambda: _grain(second, basis, grains))
     return Subspace(
-        vectors, basis, middle @ basis, variances.clamp(min=floor), data.num_records, run
+        vectors,
+        basis,
+        middle @ basis,
+        variances.clamp(min=floor),
+        spread / math.sqrt(data.num_records) * grain,
+        data.num_records,
+        run,
     )
 
 
@@ -130,14 +138,22 @@ def _leading(second: Tensor, middle: Tensor, dimensions: int) -> Tensor:
     return torch.cat([first, vectors[:, vectors.shape[1] - (dimensions - 1) :].flip(1)], 1)
 
 
+def _grain(second: Tensor, basis: Tensor, grains: int) -> Tensor:
+    """(V, G): a factor of what is left of a second moment beside the directions of `basis`."""
+    across = torch.eye(len(basis), dtype=basis.dtype) - basis @ basis.T
+    factors = factors_of(across @ second @ across)
+    return factors[:, len(basis) - grains :]  # the largest come last
+
+
 @dataclass(frozen=True)
 class Subspace:
     """The private images, seen in the released directions, and what may be asked of them."""
 
-    vectors: Tensor  # (N, D): images, or upright ones and how they lie; private
-    basis: Tensor  # (D, K), released
+    vectors: Tensor  # (N, V): images as a view tells them; private
+    basis: Tensor  # (V, K), released
     middle: Tensor  # (K,): the mean image, released
     variances: Tensor  # (K,): along the directions, released
+    grain: Tensor  # (V, G): a factor of what images have beside the directions, released
     num_records: int
     run: Run
 
