@@ -30,7 +30,9 @@ SHORT: dict[str, dict[str, Any]] = {
     "dp-sgd": {"epochs": 4.0},
     "dp-vae": {"epochs": 3.0},
     "dp-merf": {"steps": 250},
+    "dp-moments": {},  # seconds as they are
 }
+SCORES = {"dp-moments": "cnn"}  # what scores a trial's images, where it is not an MLP
 
 
 def space_of(method: str) -> Space:
@@ -49,6 +51,7 @@ def make_search(method: str, dataset: str, trials: int, sampler: Any) -> SearchS
         space=space_of(method),
         settings=SHORT[method],
         sampler=sampler,
+        score=SCORES.get(method, "mlp"),
     )
 
 

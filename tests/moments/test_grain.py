@@ -1,4 +1,4 @@
-"""Grain: what images have beside the directions of the Gaussians is drawn as the records have it."""
+"""Grain: what images have beside the directions of the Gaussians is drawn as records have it."""
 
 import dataclasses
 
