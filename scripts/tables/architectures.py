@@ -19,6 +19,7 @@ from tables.trained import Training, kept_trainings
 
 NETWORKS = 3  # as published
 _SHOWN = {
+    "cnn": "CNN",
     "convnet": "ConvNet",
     "lenet": "LeNet",
     "alexnet": "AlexNet",
