@@ -21,7 +21,7 @@ LAYERS = [
     {"inversion"},
     {"adversarial", "clustering", "upstream", "vae_training"},
     {"features", "averages", "matching", "plain_classifier", "stacks", "transport"},
-    {"bending", "embeddings", "gaussian_shares", "moments"},
+    {"bending", "embeddings", "gaussian_shares", "moments", "released_sets"},
     {"contract", "spec"},
     {"privacy", "models", "checkpoints"},
     {"data", "pool"},

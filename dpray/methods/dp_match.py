@@ -15,13 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from dpray import bending, models
+from dpray import bending
 from dpray.checkpoints import Checkpoint, pack, unpack
 from dpray.checks import above_zero, between
 from dpray.contract import Run, Synthesizer, refuse_one_class
@@ -37,6 +36,7 @@ from dpray.models.mixtures import GaussianMixture
 from dpray.models.random_features import RandomFeatures
 from dpray.moments.mixture import SHARES, cell_centres, noisy_mixture
 from dpray.privacy.queries import GaussianSum
+from dpray.released_sets import released_set
 
 _STRENGTHS = (0.4, 1.0, 2.0)  # of bending, that records are asked about
 _UNASKED = 1.0  # how much a look on the way bends, before the records were asked
@@ -142,7 +142,10 @@ class DPMatch:
         cells = cells_of_images(released.counts.reshape(-1, num_cells), self.spc)
         start = starts(gaussians, centres, cells, run.generator("start"))
         images = SmoothPixels(cells // num_cells, start, self.blur).to(run.device)
-        so_far = partial(self._release, images, data, _UNASKED if self.warp is None else self.warp)
+
+        def so_far(warp: float = _UNASKED if self.warp is None else self.warp) -> Synthesizer:
+            return released_set(images.all(), images.labels, data, warp)
+
         kept = run.checkpoints.latest("images", ledger_heads=run.ledger.heads)  # asks all ranks
         if run.world.is_first:
             towards = Towards(networks, [mean.to(run.device) for mean in released.means], cells)
@@ -151,7 +154,7 @@ class DPMatch:
         images.pixels.data.copy_(run.world.share(images.pixels.data))
         if not bends:
             return so_far()
-        bent = [self._release(images, data, strength) for strength in _STRENGTHS]
+        bent = [so_far(strength) for strength in _STRENGTHS]
         return bent[bending.best_of([release.module for release in bent], data, run, bends[0])]
 
     def _num_features(self, data: TrainingData) -> int:
@@ -229,20 +232,3 @@ class DPMatch:
                     run.checkpoints.save("images", checkpoint)
         tensors = pack({"images": images}, optimizer)
         run.checkpoints.save("images", Checkpoint(self.steps, tensors, run.ledger.head))
-
-    def _release(self, images: LearntImages, data: TrainingData, warp: float) -> Synthesizer:
-        arguments: dict[str, Any] = {"shape": list(data.shape), "num_images": len(images)}
-        name = "image-set"
-        if warp > 0:
-            name, arguments = "warped-set", {**arguments, "warp": warp}
-        module = models.build(name, **arguments)
-        with torch.no_grad():
-            module.get_buffer("images").copy_(images.all().clamp(0, 1))
-            module.get_buffer("labels").copy_(images.labels)
-        return Synthesizer(
-            model=name,
-            arguments=arguments,
-            module=module.eval(),
-            class_names=data.class_names,
-            shape=data.shape,
-        )

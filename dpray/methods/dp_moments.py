@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
 from dpray import bending, models
 from dpray.checks import at_least_one, between
 from dpray.contract import Run, Synthesizer, refuse_one_class
@@ -21,8 +23,9 @@ from dpray.gaussian_shares import gaussians_that_share
 from dpray.methods import register
 from dpray.models.mixtures import GaussianMixture
 from dpray.models.views import refuse_unknown_view
-from dpray.moments.mixture import SHARES, noisy_mixture
+from dpray.moments.mixture import DRAWS, SHARES, cell_centres, noisy_mixture
 from dpray.privacy.queries import GaussianSum
+from dpray.released_sets import released_set
 
 _STRENGTHS = (0.0, 0.5, 1.0)  # of bending, that records are asked about
 _GRAINS = 300  # directions beside those of the Gaussians, of the same grain for all classes
@@ -48,6 +51,9 @@ class DPMoments:
     # How far a draw is bent at most. None: the best of three strengths, by a noisy count of
     # records; it costs two percent of the budget.
     warp: float | None = None
+    # Images a class, of a set that is released in place of a generator: means of the cells that
+    # draws of a class fall into. None: a generator, of any number of images.
+    spc: int | None = None
 
     def check(self, data: TrainingData) -> None:
         refuse_one_class(data)
@@ -57,6 +63,11 @@ class DPMoments:
         if self.dimensions is not None and not 1 <= self.dimensions <= pixels:
             raise BadInput(f"dimensions {self.dimensions} must be 1 to {pixels}, all of an image")
         at_least_one(self, "components")
+        at_least_one(self, "spc")
+        if self.spc is not None and self.spc > DRAWS:
+            raise BadInput(f"spc {self.spc} must be at most {DRAWS}: so many draws are looked at")
+        if self.spc is not None and self.warp:
+            raise BadInput(f"warp {self.warp:g} must be 0 or left out: a set is released as it is")
         if not 0 < self.radius <= 1:
             raise BadInput(f"radius {self.radius:g} must be above 0 and at most 1")
 
@@ -77,13 +88,17 @@ class DPMoments:
                 grains=min(_GRAINS, math.prod(data.shape)),
             )
             bar.advance()
+        if self.spc is not None:
+            means = mixture.images(cell_centres(mixture, self.spc, run).flatten(0, 1).float())
+            labels = torch.arange(data.num_classes).repeat_interleave(self.spc)
+            return released_set(means, labels, data)
         if self.warp is not None:
             return self._release(mixture, data, self.warp)
         bent = [self._release(mixture, data, strength) for strength in _STRENGTHS]
         return bent[bending.best_of([release.module for release in bent], data, run, bends[0])]
 
     def _queries(self, run: Run) -> list[GaussianSum]:
-        asked = bending.SHARE if self.warp is None else 0.0
+        asked = bending.SHARE if self.warp is None and self.spc is None else 0.0
         shares = {name: ((1 - asked) * share, 1.0) for name, share in SHARES.items()}
         if asked:
             shares["bending"] = (asked, bending.sensitivity(len(_STRENGTHS)))

@@ -33,7 +33,7 @@ SHARES = {
 _HEARD, _DIMENSIONS = 0.52, 200
 # Gaussians a class at most, and the records that each must have, in units of the noise of cells.
 _COMPONENTS, _RECORDS = 10, 300
-_SAMPLES_FOR_CELLS = 4000
+DRAWS = 4000  # of a class, that tell where its cells are
 # What a record has beside the centre of its cell is cut so that this share of the class's draws is
 # left whole.
 _WITHIN = 0.9
@@ -145,5 +145,5 @@ def _reach(mixture: GaussianMixture, centres: Tensor, inner: Subspace, run: Run)
 def _draws_of_classes(mixture: GaussianMixture, run: Run) -> list[Tensor]:
     """For every class (draws, K); the same ones whenever it is asked."""
     rng = run.generator("cells")
-    labels = [torch.full((_SAMPLES_FOR_CELLS,), label) for label in range(len(mixture.means))]
+    labels = [torch.full((DRAWS,), label) for label in range(len(mixture.means))]
     return [mixture.points(of_class, rng).cpu().double() for of_class in labels]

@@ -161,3 +161,21 @@ def test_settings_that_make_no_sense_are_refused(settings, tiny_data):
 def test_an_unknown_view_is_refused_with_the_choices(tiny_data):
     with pytest.raises(BadInput, match="no view 'sideways'; choose from: ink, pixels, upright"):
         DPMoments(view="sideways").check(tiny_data)
+
+
+def test_a_set_holds_means_of_draws_and_costs_what_a_generator_costs(tiny_data, make_run):
+    run = make_run(noise_multiplier=1e-6)
+    release = DPMoments(**{**SETTINGS, "warp": None}, spc=2).fit(tiny_data, run)
+    assert [entry.name for entry in run.ledger.entries] == list(mixture.SHARES)
+    assert release.model == "image-set"
+    assert release.module.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    for label in range(3):
+        true = tiny_data.private.pixels[tiny_data.private.labels == label].mean(0)
+        drawn = release.module.images[release.module.labels == label].mean(0)
+        assert torch.allclose(drawn, true, atol=0.15)
+
+
+@pytest.mark.parametrize("settings", [{"spc": 0}, {"spc": 4001}, {"spc": 5, "warp": 1.0}])
+def test_a_set_that_cannot_be_is_refused(settings, tiny_data):
+    with pytest.raises(BadInput, match="must be"):
+        DPMoments(**settings).check(tiny_data)
