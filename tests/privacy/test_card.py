@@ -41,6 +41,13 @@ def test_epsilon_can_be_computed_again_from_the_file_alone(tmp_path):
     assert 0 < checked.recomputed <= 3.0
 
 
+def test_a_card_says_on_what_its_settings_were_chosen(tmp_path):
+    card = make(tmp_path)
+    assert any("settings are taken as chosen without these records" in a for a in card.assumptions)
+    # On the page a line may break anywhere.
+    assert "defaults were, by looking at public test sets" in " ".join(card.text().split())
+
+
 def test_a_card_that_says_less_than_its_events_is_refused(tmp_path):
     path = make(tmp_path).write(tmp_path)
     value = json.loads(path.read_text())
