@@ -38,7 +38,9 @@ class GaussianMixture(nn.Module):
         self.warp = warp
         each = (num_classes, components)
         self.register_buffer("basis", torch.zeros(self.view.size, dimensions))
-        self.register_buffer("grain", torch.zeros(self.view.size, grains))
+        # Releases from before there was grain hold none.
+        grain = torch.zeros(self.view.size, grains)
+        self.register_buffer("grain", grain, persistent=grains > 0)
         self.register_buffer("weights", torch.full(each, 1 / components))
         self.register_buffer("means", torch.zeros(*each, dimensions))
         self.register_buffer("factors", torch.zeros(*each, dimensions, dimensions))

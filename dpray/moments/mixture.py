@@ -105,7 +105,7 @@ def _as_mixture(
     counts = moments.counts.reshape(slots)
     state = {
         "basis": inner.basis,
-        "grain": inner.grain,
+        **({"grain": inner.grain} if inner.grain.shape[1] else {}),
         "weights": counts / counts.sum(1, keepdim=True),
         "means": means.reshape(*slots, -1),
         "factors": factors.reshape(*slots, *factors.shape[1:]),

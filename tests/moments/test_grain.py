@@ -47,3 +47,9 @@ def test_draws_have_the_grain_of_the_records(tiny_data, make_run):
 def test_without_grains_nothing_is_added():
     mixture = GaussianMixture((1, 4, 4), 2, 3, 1)
     assert torch.equal(mixture.beside(5, torch.Generator()), torch.zeros(5, 16))
+
+
+def test_a_release_without_grain_holds_none():
+    """As those do that were registered before there was any."""
+    assert "grain" not in GaussianMixture((1, 4, 4), 2, 3, 1).state_dict()
+    assert "grain" in GaussianMixture((1, 4, 4), 2, 3, 1, grains=5).state_dict()
