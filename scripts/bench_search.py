@@ -30,7 +30,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "dp-sgd": {"epochs": 4.0},
     "dp-vae": {"epochs": 3.0},
     "dp-merf": {"steps": 250},
-    "dp-moments": {},  # seconds as they are
+    "dp-moments": {"warp": 0.0},  # how far to bend is asked of every trial's records otherwise
 }
 SCORES = {"dp-moments": "cnn"}  # what scores a trial's images, where it is not an MLP
 
