@@ -19,6 +19,7 @@ trained for it is kept, so these can be stopped as well:
 
     python scripts/reproduce_tables.py psg --architectures --epochs 300
     python scripts/reproduce_tables.py psg --architectures resnet18,vgg11 --epochs 50 --networks 1
+    python scripts/reproduce_tables.py match --architectures convnet --networks 1 --releases 3
     python scripts/reproduce_tables.py psg --curves --group all --epochs 300
 
 --architectures trains other networks on the images of the rows that name some. 1,000 epochs, as
@@ -104,7 +105,12 @@ def jobs_of(rows: Sequence[Row], args: argparse.Namespace) -> list[Job]:
         named = args.architectures.split(",")
         only = () if named == [_EVERY_ARCHITECTURE] else named
         wanted += architectures.trainings(
-            rows, folder, only=only, networks=args.networks, epochs=args.epochs
+            rows,
+            folder,
+            only=only,
+            networks=args.networks,
+            epochs=args.epochs,
+            releases=args.releases,
         )
     if args.curves:
         wanted += convergence.trainings(rows, folder, epochs=args.epochs or PUBLISHED_EPOCHS)
@@ -175,6 +181,13 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="of each architecture (%(default)s, as published)",
     )
+    parser.add_argument(
+        "--releases",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of a row's seeds, on which --architectures trains (%(default)s: the first)",
+    )
     parser.add_argument("--list", action="store_true", help="show the rows and run nothing")
     parser.add_argument("--print", action="store_true", help="print what is there, run nothing")
     parser.add_argument("--no-report", action="store_true", help="run and print nothing")
@@ -201,7 +214,7 @@ def reproduce(args: argparse.Namespace) -> int:
     if args.dataset not in table.datasets:
         choices = ", ".join(table.datasets)
         raise BadInput(f"{table.name} has no rows on {args.dataset!r}; choose from: {choices}")
-    for name in ("seeds", "jobs", "threads", "epochs", "networks"):
+    for name in ("seeds", "jobs", "threads", "epochs", "networks", "releases"):
         value = getattr(args, name)
         if value is not None and value < 1:
             raise BadInput(f"--{name} {value} is out of range: it must be at least 1")

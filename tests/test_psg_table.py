@@ -7,6 +7,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, stdev
 
 import dp_accounting as dp
 import pytest
@@ -67,9 +68,11 @@ def a_set() -> Synthesizer:
     return Synthesizer("image-set", arguments, module, names, (1, 28, 28))
 
 
-def finished(folder: Path, *, run_id: str = "a-run", row: Row = ROW, **metrics: float) -> Place:
+def finished(
+    folder: Path, *, run_id: str = "a-run", row: Row = ROW, seed: int = 0, **metrics: float
+) -> Place:
     """What a run that released `a_set` leaves, in its own folder and among the results."""
-    place, release = Place(row, 0, folder), a_set()
+    place, release = Place(row, seed, folder), a_set()
     own = make_folder(run_id, place.spec)
     ledger = Ledger.create(own.ledger, Budget(10.0), subject={}, adjacency=Adjacency.ADD_REMOVE)
     ledger.pay(QUERY)
@@ -178,6 +181,24 @@ def test_networks_of_more_epochs_take_the_place_of_others_in_the_table(tmp_path:
     longest = json.loads(next(tmp_path.glob("*-30epochs.json")).read_text())
     text = architectures.markdown([ROW], tmp_path)
     assert f"| {100 * longest['accuracy']:.2f} (1 network, 30 epochs) |" in text
+
+
+def test_networks_on_the_releases_of_several_seeds_are_told_by_seed(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        finished(tmp_path, run_id=f"run-{seed}", seed=seed)
+    jobs = architectures.trainings([ROW], tmp_path, networks=1, epochs=30, releases=2)
+    assert [job.place.seed for job in jobs] == [0, 1]
+    train(jobs)
+    accuracies = [100 * json.loads(job.finished.read_text())["accuracy"] for job in jobs]
+    spread = f"{fmean(accuracies):.2f} ± {stdev(accuracies):.2f}"
+    assert f"| {spread} (2 seeds, 1 network, 30 epochs) |" in architectures.markdown(
+        [ROW], tmp_path
+    )
+
+
+def test_no_more_releases_are_asked_for_than_a_row_has_seeds(tmp_path: Path) -> None:
+    jobs = architectures.trainings([ROW], tmp_path, networks=1, releases=9)
+    assert [job.place.seed for job in jobs] == list(ROW.seeds)
 
 
 def test_networks_trained_on_what_an_earlier_run_released_do_not_count(tmp_path: Path) -> None:

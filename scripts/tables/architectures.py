@@ -1,7 +1,8 @@
 """The cross-architecture table: other networks on the images that were matched to one of them.
 
 A set is learnt with the gradients of ConvNet; how well the others learn from it is measured on
-the release of a row's first seed. The number of epochs is whatever was kept, and is said.
+the release of a row's first seed, or of as many as are asked for. The number of epochs is whatever
+was kept, and is said.
 """
 
 from __future__ import annotations
@@ -36,18 +37,22 @@ def trainings(
     only: Sequence[str] = (),
     networks: int = NETWORKS,
     epochs: int | None = None,
+    releases: int = 1,
 ) -> list[Training]:
     """All that the table wants of `rows`, kept or not: every network's first seed comes first.
 
-    `epochs` takes the place of the number that each row has.
+    `epochs` takes the place of the number that each row has; `releases` says of how many seeds of
+    a row the releases are looked at.
     """
     for name in only:
         if name not in _SHOWN:
             raise unknown("architecture", name, _SHOWN)
     return [
-        Training(Place(row, row.seeds[0], folder), name, network, epochs or row.epochs)
+        Training(Place(row, seed, folder), name, network, epochs or row.epochs)
         for network in range(networks)
+        for release in range(releases)
         for row in rows
+        for seed in row.seeds[release : release + 1]
         for name in row.architectures
         if not only or name in only
     ]
@@ -60,7 +65,10 @@ def markdown(rows: Sequence[Row], folder: Path) -> str:
     lines, any_kept = [], False
     for row in crossed:
         kept = [
-            v for v in kept_trainings(Place(row, row.seeds[0], folder)) if v["snapshot"] is None
+            {**value, "seed": seed}
+            for seed in row.seeds
+            for value in kept_trainings(Place(row, seed, folder))
+            if value["snapshot"] is None
         ]
         any_kept = any_kept or bool(kept)
         lines.append([row.label, *(_cell(kept, name) for name in names)])
@@ -76,7 +84,8 @@ def markdown(rows: Sequence[Row], folder: Path) -> str:
         "",
         "Test accuracy in percent of networks trained on the images of the first seed: mean and "
         f"standard deviation over {NETWORKS} networks of {PUBLISHED_EPOCHS:,} epochs, as "
-        "published, where nothing else is said.",
+        "published, where nothing else is said. Of the images of several seeds it is mean and "
+        "standard deviation over the seeds.",
     ]
     return "\n".join(text) + "\n"
 
@@ -87,14 +96,21 @@ def _cell(kept: Sequence[dict[str, Any]], name: str) -> str:
     if not own:
         return "-"
     epochs = max(value["epochs"] for value in own)
-    accuracies = [value["accuracy"] for value in own if value["epochs"] == epochs]
-    deviation = statistics.stdev(accuracies) if len(accuracies) > 1 else None
-    text = Spread(statistics.fmean(accuracies), deviation).text(100)
-    besides = []
-    if len(accuracies) != NETWORKS:
-        besides.append(f"{len(accuracies)} network{'s' * (len(accuracies) > 1)}")
+    by_seed: dict[int, list[float]] = {}
+    for value in own:
+        if value["epochs"] == epochs:
+            by_seed.setdefault(value["seed"], []).append(value["accuracy"])
+    accuracies, besides = next(iter(by_seed.values())), []
+    networks = sorted({len(own) for own in by_seed.values()})
+    if len(by_seed) > 1:
+        accuracies = [statistics.fmean(own) for own in by_seed.values()]
+        besides.append(f"{len(by_seed)} seeds")
+    if networks != [NETWORKS]:
+        besides.append(f"{' or '.join(map(str, networks))} network{'s' * (networks != [1])}")
     if epochs != PUBLISHED_EPOCHS:
         besides.append(f"{epochs:,} epochs")
+    deviation = statistics.stdev(accuracies) if len(accuracies) > 1 else None
+    text = Spread(statistics.fmean(accuracies), deviation).text(100)
     return f"{text} ({', '.join(besides)})" if besides else text
 
 
