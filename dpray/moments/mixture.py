@@ -21,8 +21,8 @@ from dpray.moments.slots import Moments, factors_of
 from dpray.moments.subspace import Subspace, open_subspace
 from dpray.privacy.queries import GaussianSum, PaidQuery
 
-# Of the budget of the moments, in squared Gaussian terms. Noise of cells is what draws lose by; that
-# of directions and of classes hardly shows (docs/dp-match.md).
+# Of the budget of the moments, in squared Gaussian terms. Draws lose by the noise of cells; that of
+# directions and of classes hardly shows (docs/dp-match.md).
 SHARES = {
     "mean image": 0.02,
     "principal directions": 0.12,
