@@ -43,7 +43,8 @@ class Training:
     @property
     def name(self) -> str:
         stage = "" if self.snapshot is None else f", snapshot {self.snapshot}"
-        return f"{self.place.row.label}{stage}, {self.classifier} {self.network}"
+        release = f"{self.place.row.label}, seed {self.place.seed}{stage}"
+        return f"{release}, {self.classifier} {self.network}"
 
     @property
     def finished(self) -> Path:
